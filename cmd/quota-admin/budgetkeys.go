@@ -110,7 +110,7 @@ func (b *keyBudgetJSON) table(w io.Writer) {
 		format.Row(w, "Elsewhere", fmt.Sprintf("%d used, by the provider's count, until %s", b.Elsewhere, format.Exact(b.StatedUntil)))
 	}
 	if b.stopped {
-		format.Row(w, "Stopped", fmt.Sprintf("nothing more until %s, %s", format.Exact(b.StatedUntil), cause.Stopped))
+		format.Row(w, "Stopped", fmt.Sprintf("nothing more until %s, %s; to end it sooner give the provider's count, or %d if that is more, by --used N", format.Exact(b.StatedUntil), cause.Stopped, b.HandedOut))
 	}
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
@@ -367,8 +367,11 @@ func correctKeys(ctx context.Context, client *clientv3.Client, all []*keyWindow)
 	for _, w := range all {
 		have, withheld := w.found.Out(), w.found.Withheld() != ""
 		if !withheld && w.used < have {
-			failed = append(failed, fmt.Errorf("key %s: %d permits count as handed out, and the provider's count cannot be less: give %d or more; if the key needs more permits before %s, give it a larger limit by quota-admin keys set",
-				format.Show(w.key), have, have, format.Exact(time.Unix(0, w.Until()).UTC())))
+			more := ", which ends the stop too"
+			if !w.shown().stopped {
+				more = fmt.Sprintf("; if the key needs more permits before %s, give it a larger limit by quota-admin keys set", format.Exact(time.Unix(0, w.Until()).UTC()))
+			}
+			failed = append(failed, fmt.Errorf("key %s: %d permits count as handed out, and the provider's count cannot be less: give %d or more%s", format.Show(w.key), have, have, more))
 			continue
 		}
 		lease := clientv3.WithIgnoreLease()

@@ -43,7 +43,7 @@ func TestAKeysBudgetSaysWhatWasUsedElsewhere(t *testing.T) {
 	w := &keyWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 120, Window: time.Hour}, time.UTC, until.Add(-time.Minute).UnixNano()), keyCount: keyCount{"a", -1}}
 	stated := escrow.Stated{At: 20, Until: until.UnixNano(), Of: 120, Limit: 120}
 	some, asked := escrow.Stated{Left: 40, At: 20, Until: until.UnixNano()}, escrow.Stated{At: 20, Until: until.UnixNano()}
-	const stop = "nothing more until 2027-01-01T12:00:00Z, by an answer that named no limit"
+	const stop = "nothing more until 2027-01-01T12:00:00Z, by an answer that named no limit, such as one with Retry-After; to end it sooner give the provider's count, or 20 if that is more, by --used N"
 	for _, c := range []struct {
 		stated          escrow.Stated
 		at              time.Time
@@ -69,6 +69,30 @@ func TestAKeysBudgetSaysWhatWasUsedElsewhere(t *testing.T) {
 		said := out.String()
 		if b.Elsewhere != c.elsewhere || b.Left != c.left || b.HandedOut != 20 || !strings.Contains(said, c.says) || strings.Contains(said, "Stopped") != (c.says == stop) || strings.Contains(said, "Elsewhere") != (c.elsewhere > 0) {
 			t.Errorf("%+v\n%s", b, said)
+		}
+	}
+}
+
+// A count that is too low for a key is answered with the least. A key that an answer has stopped needs no larger limit.
+func TestACountThatIsTooLowIsAnsweredWithTheLeast(t *testing.T) {
+	until := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+	w := &keyWindow{Budget: protocol.BudgetAt(quota.Limit{Permits: 120, Window: time.Hour}, time.UTC, until.Add(-time.Minute).UnixNano()), keyCount: keyCount{"a", 19}}
+	for _, c := range []struct {
+		stated escrow.Stated
+		want   string
+	}{
+		{escrow.Stated{Left: 40, At: 20, Until: until.UnixNano()}, "give 20 or more; if the key needs more permits before 2027-01-01T12:00:00Z, give it a larger limit by quota-admin keys set"},
+		{escrow.Stated{At: 20, Until: until.UnixNano()}, "give 20 or more, which ends the stop too"},
+	} {
+		text, err := escrow.Encode(escrow.Total{Cluster: 1, Out: 20, Stated: c.stated})
+		if err != nil {
+			t.Fatal(err)
+		}
+		total := &etcdserverpb.RangeResponse{Kvs: []*mvccpb.KeyValue{{Value: []byte(text), ModRevision: 1}}}
+		w.found = purseOf(total, w.Part(), &escrow.Verdict{Cluster: 1}, until.Add(-time.Second).UnixNano())
+		failed, _, err := correctKeys(t.Context(), nil, []*keyWindow{w})
+		if len(failed) != 1 || err != nil || !strings.HasSuffix(failed[0].Error(), c.want) {
+			t.Errorf("%+v: %v, %v, want %q", c.stated, failed, err, c.want)
 		}
 	}
 }
