@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -256,6 +257,12 @@ func TestOutageRules(t *testing.T) {
 			if text := logged.String(); !strings.Contains(text, c.logs) {
 				t.Errorf("%s: %s is not in the log: %s", c.outage, c.logs, text)
 			}
+			// A readiness probe must not take an instance out of service that goes on with its share.
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			if err := l.Ready(ctx); (err == nil) != (c.want > 0) {
+				t.Errorf("%s: Ready: %v while stale", c.outage, err)
+			}
+			cancel()
 			if n := l.TryTake(100).N(); n != c.want {
 				t.Errorf("%s: %d permits while stale, want %d", c.outage, n, c.want)
 			}

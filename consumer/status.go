@@ -399,9 +399,9 @@ func (k *core) Report(now clock.Instant) protocol.Report {
 	return r
 }
 
-// Ready waits until the limiter may issue permits: it is active, has borrowed its
-// first permits, or lets everything pass in shadow mode. It returns an error of ctx,
-// or ErrClosed.
+// Ready waits until the limiter may issue permits: it is active, or stale with a share that it goes on with
+// (quota.OutageHold), has borrowed its first permits, or lets everything pass in shadow mode. It returns an error of
+// ctx, or ErrClosed.
 func (l *Limiter) Ready(ctx context.Context) error {
 	k := l.core
 	if ctx == nil {
@@ -420,7 +420,7 @@ func (l *Limiter) Ready(ctx context.Context) error {
 		case l.all.closed.Load() || state == quota.StateClosed:
 			_, _, err := k.explain(queue.Closed, 0, queue.Default)
 			return err
-		case state == quota.StateActive || borrowed || next.Shadow:
+		case state == quota.StateActive || state == quota.StateStale && l.Delay(1) < Forever || borrowed || next.Shadow:
 			k.noteState(now)
 			return nil
 		}

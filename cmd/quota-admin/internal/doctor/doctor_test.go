@@ -133,6 +133,12 @@ func TestDoctorFindings(t *testing.T) {
 		{"no leader", status(func(s *clientv3.StatusResponse) { s.Leader, s.Errors = 0, []string{"etcdserver: no leader"} })},
 		{"a learner", status(func(s *clientv3.StatusResponse) { s.IsLearner = true })},
 		{"full", status(func(s *clientv3.StatusResponse) { s.Errors, s.DbSize = []string{"memberID:2 alarm:NOSPACE"}, 2<<30 })},
+		{"all full", etcd(func(f *etcdFacts) {
+			for i := range f.endpoints {
+				f.endpoints[i].status.Errors = []string{"memberID:1 alarm:NOSPACE", "memberID:2 alarm:NOSPACE"}
+				f.endpoints[i].status.DbSize = 4 << 30
+			}
+		})},
 		{"corrupt", status(func(s *clientv3.StatusResponse) { s.Errors = []string{"memberID:2 alarm:CORRUPT"} })},
 		{"something else", status(func(s *clientv3.StatusResponse) { s.Errors = []string{"of a later version"} })},
 		{"nearly full, quota not told", status(func(s *clientv3.StatusResponse) { s.DbSizeQuota, s.DbSize = 0, 1800<<20 })},

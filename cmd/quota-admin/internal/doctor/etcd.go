@@ -239,6 +239,8 @@ func judgeMembers(c *Chart, answering []*endpointFacts) {
 	}
 }
 
+const full = "alarm: the database is full, nothing can be written"
+
 func judgeEndpoint(c *Chart, e *endpointFacts) {
 	if errors.Is(etcdcall.Kind(e.err), coordinator.ErrPermission) { // the line of the cluster says what to do
 		c.add(ok, "etcd", e.endpoint, "", "answers")
@@ -264,10 +266,15 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 	if s.IsLearner {
 		bad("name voting members in --endpoints, or promote it: etcdctl member promote", "is a learner: it cannot serve linearizable reads")
 	}
+	alarmed := func() bool { return slices.ContainsFunc(*c, func(f Finding) bool { return f.Finding == full }) }
 	for _, text := range s.Errors {
 		switch {
 		case strings.Contains(text, "NOSPACE"):
-			bad(fmt.Sprintf("compact, defragment, and disarm: etcdctl compact %d --endpoints=%[2]s; etcdctl defrag --cluster --endpoints=%[2]s; etcdctl alarm disarm --endpoints=%[2]s", s.Header.Revision, e.endpoint), "alarm: the database is full, nothing can be written")
+			// Each member tells the alarms of all, and one row of commands ends them. Defragmenting makes room only
+			// after a compaction, which without --physical goes on after its answer.
+			if !alarmed() {
+				bad(fmt.Sprintf("compact, defragment, and disarm, once for all members: etcdctl compact --physical %d --endpoints=%[2]s; etcdctl defrag --cluster --endpoints=%[2]s; etcdctl alarm disarm --endpoints=%[2]s", s.Header.Revision, e.endpoint), "%s", full)
+			}
 		case strings.Contains(text, "CORRUPT"):
 			bad("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
 		case !strings.Contains(text, "no leader"):
@@ -279,8 +286,11 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 		allowed = defaultQuota
 	}
 	if part := float64(s.DbSize) / float64(allowed); part > fullDatabase {
-		bad("compact and defragment: etcdctl defrag --endpoints="+e.endpoint+"; or raise --quota-backend-bytes",
-			"its database has %s, that is %.0f%% of its quota, %s; %s are in use", bytesOf(s.DbSize), part*100, bytesOf(allowed), bytesOf(s.DbSizeInUse))
+		room := "compact and defragment: etcdctl defrag --endpoints=" + e.endpoint + "; or raise --quota-backend-bytes"
+		if alarmed() {
+			room = "the commands that end the alarm make room"
+		}
+		bad(room, "its database has %s, that is %.0f%% of its quota, %s; %s are in use", bytesOf(s.DbSize), part*100, bytesOf(allowed), bytesOf(s.DbSizeInUse))
 	}
 	if len(*c) == before {
 		c.add(ok, "etcd", e.endpoint, "", "version %s, round trip %v, database %s of %s", s.Version, rounded(e.took), bytesOf(s.DbSize), bytesOf(allowed))
