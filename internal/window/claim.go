@@ -26,9 +26,7 @@ import (
 // this instance's share alone. For each limit take the larger of two numbers: this instance's share now, and of a
 // provider what the share often is later, of a key an equal part of the limit. A call for more than the least of these
 // is large (Plan.RoomLater, Account.MostSmall). Any other call is small. These rules are for large calls that may wait.
-// One that may not takes what is there. If it gets its permits it counts as small, and as large if it is refused. Where
-// this instance has no share of the provider, now or later, a call for several permits is large while it waits, and
-// counts as small once it is refused.
+// One that may not takes what is there. If it gets its permits it counts as small, and as large if it is refused.
 //
 // A large call is served by loans, and by that part of this instance's share that small calls will not need. Two rules
 // serve it where small calls want all:
@@ -47,8 +45,8 @@ import (
 // k windows if the first waiter wants k shares, and more if small calls leave little of the share. How long it has waited
 // does not count beyond that: a caller that gives up, and comes again before the window ends, loses one window at most.
 //
-// A call that is large for a key and for its provider has to gather the permits of both in one window. If the
-// provider's come later, those of the key may be gone, and it starts again at the end of the key's line.
+// A call that is large for a key has to gather the key's permits and the provider's in one window. If the provider's come
+// later, those of the key may be gone (claim.lapse), and it starts again at the end of the key's line.
 
 // claimed is how long the claim of the first waiter lasts at most: in windows of a second or more loans mostly come by
 // then. In a window that begins with a guard it is counted from the guard's end, since nobody is asked before (Line.ends).

@@ -324,6 +324,28 @@ func TestALargeCallThatHasGone(t *testing.T) {
 	}
 }
 
+// A call counts as large once it is refused (Segment.Leaves) if it was large while it waited, also where this instance has no
+// share. Otherwise the refusal would look as if small calls had come.
+func TestARefusedCallIsLargeIfItWas(t *testing.T) {
+	t.Parallel()
+	for _, share := range []int64{0, 1, 10} {
+		f := newFixed(map[time.Duration]int64{second: share})
+		f.total, f.instances = 100, 10
+		g, _ := lender(f)
+		g.Changed(at(0))
+		upTo(g, at(0), share)
+		for _, n := range []int64{1, 2, 10, 11} {
+			w := &queue.Waiter{}
+			if _, v := g.Enter(at(ms), w, n, int64(second), queue.Default); v != queue.Queued {
+				t.Fatalf("share %d: a call for %d: verdict %d", share, n, v)
+			}
+			if refused := g.Segment().Leaves(n); refused != w.Large() || refused != (n > max(1, share)) {
+				t.Errorf("share %d: a call for %d is large while it waits: %v, and once it is refused: %v", share, n, w.Large(), refused)
+			}
+		}
+	}
+}
+
 // A call is large for a key if it wants more than the share, and than an equal part: where the key has owners, others have
 // what is lent to them.
 func TestWhichCallsForAKeyAreLarge(t *testing.T) {

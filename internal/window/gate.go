@@ -389,7 +389,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 	p, l := g.planLocked(), &g.mu.ledger
 	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, clock.Forever
 	if g.mayBorrowLocked() {
-		s.large = p.RoomLater()
+		s.large = max(1, p.RoomLater())
 	}
 	if g.mu.stale = p.Proof.Over(g.mu.last); g.mu.stale {
 		s.Stale = true

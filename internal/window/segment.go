@@ -76,7 +76,7 @@ type Segment struct {
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
 	// large: a call that wants more than this goes by the queue (Leaves). 0 says that none does: nothing can be borrowed
-	// here, or this instance has no share, now and in later windows.
+	// here.
 	large int64
 	// Grant is the window of the permits.
 	Grant queue.Grant
@@ -132,7 +132,7 @@ func (s *Segment) WallValid(at clock.Instant) bool {
 }
 
 // Leaves reports whether n permits make a call large. A large call that may wait must go by the queue, which keeps back
-// what small calls will want. An instance without a share has nothing to keep back: see large.
+// what small calls will want.
 func (s *Segment) Leaves(n int64) bool { return s.large > 0 && n > s.large }
 
 // Open reports whether the segment is the one to ask at the monotonic instant now. If
