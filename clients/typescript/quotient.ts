@@ -12,7 +12,7 @@ import { once } from "node:events";
 import { accessSync, constants, readFileSync, statSync } from "node:fs";
 import * as http from "node:http";
 import * as https from "node:https";
-import { isIP } from "node:net";
+import { isIP, Socket, type NetConnectOpts } from "node:net";
 import { userInfo } from "node:os";
 import { dirname, resolve } from "node:path";
 import { json } from "node:stream/consumers";
@@ -141,6 +141,26 @@ function denied(address: string): string {
   return `the user ${user} may not use quotad's socket ${address}: ${remedy}`;
 }
 
+type Done = (error?: Error | null) => void;
+
+/** Reads on where a write finds the connection closed: if quotad has refused it, it has said why before. */
+class Patient extends Socket {
+  private reading = (done: Done): Done => (e) => done((e as NodeJS.ErrnoException | null)?.code === "EPIPE" ? null : e);
+  override _write(chunk: unknown, encoding: BufferEncoding, done: Done): void {
+    super._write(chunk, encoding, this.reading(done));
+  }
+  override _writev(chunks: { chunk: unknown; encoding: BufferEncoding }[], done: Done): void {
+    super._writev!(chunks, this.reading(done));
+  }
+}
+
+/** Connects to a socket by Patient. */
+class PatientAgent extends http.Agent {
+  override createConnection(options: NetConnectOpts) {
+    return new Patient(options).connect(options);
+  }
+}
+
 type Instant = { mono: number; wall: number };
 
 /** Both clocks: the monotonic one stands still while the machine sleeps. */
@@ -196,8 +216,9 @@ export class Client {
     this.address = address;
     this.most = connections;
     this.http = tls ? https : http;
-    this.waiting = new this.http.Agent({ keepAlive: true });
-    this.prompt = new this.http.Agent({ keepAlive: true, maxSockets: 16 });
+    const Agent = tls ? https.Agent : PatientAgent;
+    this.waiting = new Agent({ keepAlive: true });
+    this.prompt = new Agent({ keepAlive: true, maxSockets: 16 });
     const colon = address.lastIndexOf(":");
     this.host = address.slice(0, colon).replace(/^\[|\]$/g, "");
     this.options = { ...(tls ? { secureContext: contextOf(tls), host: this.host, port: address.slice(colon + 1) } : { socketPath: address }), headers: { "Content-Type": "application/json" } };
@@ -351,7 +372,8 @@ export class Client {
       const detail = this.http === https && mistrust(this.address, this.host, e as Error);
       if (detail) return { status: noAnswer, answer: { detail, wrong: true }, sent };
       if (code === "EACCES" && this.http === http) return { status: noAnswer, answer: { detail: denied(this.address), wrong: !this.answered, retry_after: 0.05 }, sent };
-      const help = this.http === https ? "start it with --listen, or pass its address" : "start it, or pass new Client(path)";
+      const start = this.http === https ? "start it with --listen, or pass its address" : "start it, or pass new Client(path)";
+      const help = this.answered ? "it answered before: see whether it runs, and its log" : start;
       const cause = getSystemErrorMap().get(errno)?.[1] ?? message;
       const absent = !this.answered && ["ENOENT", "ENOTDIR"].includes(code); // else it restarts
       return { status: noAnswer, answer: { detail: `no quotad at ${this.address} (${cause}): ${help}`, retry_after: 0.05, absent }, sent };

@@ -200,7 +200,10 @@ func TestErrorsHaveOneRule(t *testing.T) {
 			server.CloseClientConnections()
 			server.Close() // with its socket
 			_, _ = io.WriteString(in, "\n")
-			says("Unavailable: no quotad at " + socket + " (")
+			line, err := lines.ReadString('\n')
+			if !strings.HasPrefix(line, "Unavailable: no quotad at "+socket+" (") || !strings.HasSuffix(line, "): it answered before: see whether it runs, and its log\n") {
+				t.Errorf("%v, it says %q of a quotad that has ended", err, line)
+			}
 			says(once)
 			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 				t.Errorf("%v, it says %q too", err, rest)

@@ -136,6 +136,8 @@ def unanswered(address, error, tls, silent):
     cause = getattr(error, "strerror", None) or str(error) or "it timed out"  # asyncio's TimeoutError is empty
     absent = address not in ANSWERED and isinstance(error, (FileNotFoundError, NotADirectoryError))
     remedy = "start it with --listen, or pass its address" if tls else "start it, or pass Client(path)"
+    if address in ANSWERED:
+        remedy = "it answered before: see whether it runs, and its log"
     return {"detail": f"no quotad at {address} ({cause}): {remedy}", "retry_after": 0.05, "absent": absent}
 
 
@@ -245,30 +247,19 @@ class Client(threading.local):  # a connection for each thread
                     accepted = True
                 self.connection.sock.settimeout(wait + 10)
                 text = (None, {}) if body is None else (text_of(body), {"Content-Type": "application/json"})
-                self.connection.request("DELETE" if body is None else "POST", path, *text)
+                with contextlib.suppress(ConnectionError):  # if quotad has refused the connection, it has said why, and closed it
+                    self.connection.request("DELETE" if body is None else "POST", path, *text)
                 answer = self.connection.getresponse()
                 said = json.loads(answer.read())
                 ANSWERED.add(self.address)
                 return answer.status, said
             except (OSError, ValueError, http.client.HTTPException) as e:
-                e = self.alert(e)
                 self.connection.close()
                 late = isinstance(e, socket.timeout)
                 problem = unanswered(self.address, e, self.tls, accepted and late)
                 if late:
                     break
         return NO_ANSWER, problem
-
-    def alert(self, error):
-        """Returns why quotad has closed a connection, if it said so and a write failed before that was read."""
-        if self.tls and isinstance(error, ConnectionError) and self.connection.sock:
-            try:
-                self.connection.sock.recv(1)
-            except ssl.SSLError as e:
-                return e
-            except OSError:
-                pass
-        return error
 
     def connect(self):
         self.connection, self.pid = http.client.HTTPConnection("quotad"), os.getpid()

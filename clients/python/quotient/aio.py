@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 from collections.abc import Iterable
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
@@ -94,10 +95,22 @@ class Client:
                 return answer, sent
             await asyncio.sleep(retry)
 
-    def _connect(self) -> Any:
-        if self.tls is None:
-            return asyncio.open_unix_connection(self.address)
-        return asyncio.open_connection(*host_of(self.address), ssl=self.tls)
+    async def _connect(self, message: bytes) -> Any:
+        """Connects, and sends a message."""
+        if self.tls:
+            reader, writer = await asyncio.open_connection(*host_of(self.address), ssl=self.tls)
+            writer.write(message)
+            return reader, writer
+        loop, sock = asyncio.get_running_loop(), socket.socket(socket.AF_UNIX)
+        try:
+            sock.setblocking(False)
+            await loop.sock_connect(sock, self.address)
+            with contextlib.suppress(ConnectionError):  # if quotad has refused the connection, it has said why, and closed it: a stream would not read that
+                await loop.sock_sendall(sock, message)
+            return await asyncio.open_unix_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            raise
 
     async def _ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any], float]:
         """Sends what waits for no permits."""
@@ -116,19 +129,19 @@ class Client:
         text = b"" if body is None else text_of(body).encode()
         method = "DELETE" if body is None else "POST"
         head = f"{method} {path} HTTP/1.1\r\nHost: quotad\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n"
-        sent = now()
+        message = head.encode() + text
         problem: dict[str, Any] = {}
         for connect in not self.idle, True:  # quotad closes connections without calls
             writer = None
             accepted = not connect
+            sent = now()
             try:
                 if connect:
-                    reader, writer = await asyncio.wait_for(self._connect(), 10)
+                    reader, writer = await asyncio.wait_for(self._connect(message), 10)
                     accepted = True
                 else:
                     reader, writer = self.idle.pop()
-                sent = now()
-                writer.write(head.encode() + text)
+                    writer.write(message)
                 status, answer, keep = await asyncio.wait_for(self._answer(reader), wait + 10)
                 ANSWERED.add(self.address)
                 if keep:
