@@ -126,7 +126,7 @@ func Summary(w io.Writer, s *load.Summary) {
 		}
 	}
 	if e := s.Etcd; e != nil {
-		fmt.Fprintf(w, "etcd had %.0f writes a second; of keys a second: %.0f asks, %.0f loans, %.0f reports\n", e.PerSecond, e.Keys["asks"], e.Keys["loans"], e.Keys["reports"])
+		fmt.Fprintf(w, "etcd had %.0f writes a second, and in them %.0f asks, %.0f loans, %.0f reports\n", e.PerSecond, e.Keys["asks"], e.Keys["loans"], e.Keys["reports"])
 	}
 	if f := s.FirstLoan; f != nil {
 		fmt.Fprintf(w, "a window's first loan came after %v (p50), %v (p99), in %s windows of instances\n",

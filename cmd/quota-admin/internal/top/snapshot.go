@@ -255,7 +255,7 @@ func (s *Snapshot) fillClasses(p *live.Provider) {
 	}
 	all := p.Classes()
 	if all == nil {
-		s.Notes = append(s.Notes, "no call has had a class yet: callers name one by Limiter.Class")
+		s.Notes = append(s.Notes, "no call has had a class yet, so all are default: callers name another by Limiter.Class")
 	}
 	for _, c := range all {
 		s.rows = append(s.rows, []any{c.Class, c.Issued, c.Refused, c.Waiting})
