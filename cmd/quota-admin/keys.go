@@ -138,6 +138,9 @@ func (e *keyEdit) run(ctx context.Context, etcd connection, provider, key string
 		if goes, comes := protocol.Continued(before, after, false); len(goes) > 0 && len(comes) > 0 {
 			notes = append(notes, countsOn(goes, comes, " --key KEY"))
 		}
+		if after != nil && next != nil {
+			notes = append(notes, byTheClock(next.Limits, old.Policy.Policy.Keys.Limits)...)
+		}
 		r.Old, r.New, r.Changed = was.String(), next.String(), !was.Equal(next)
 		if !e.dryRun || !r.Changed {
 			return map[string]*protocol.Override{key: next}, nil
@@ -203,6 +206,16 @@ func ofKey(p *quota.Policy, own *protocol.Override) *quota.Policy {
 		k.Limits = protocol.WithPhases(own.Limits, k.Limits)
 	}
 	return k
+}
+
+// byTheClock says which limits of one key do not slide because none of those of each key has the same window.
+func byTheClock(own, each []quota.Limit) (notes []string) {
+	for _, l := range own {
+		if l.Long() && !slices.ContainsFunc(each, func(e quota.Limit) bool { return e.Window == l.Window }) {
+			notes = append(notes, fmt.Sprintf("%v goes by the clock, and does not slide: %s, the limits of each key, have no window of the same length", l, quota.FormatLimits(each)))
+		}
+	}
+	return notes
 }
 
 // limitsOf is empty for none.

@@ -252,6 +252,24 @@ func TestAChangeOfWindowsSaysThatTheCountGoesOn(t *testing.T) {
 	}
 }
 
+// A limit of one key slides only beside one of each key with the same window that does, and keys set says which do not.
+func TestALimitOfOneKeyThatGoesByTheClock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "15000/s", "--keys", "14/s,5000/h sliding")
+	const note = "100000/d goes by the clock, and does not slide: 14/s,5000/h sliding, the limits of each key, have no window of the same length"
+	for _, args := range [][]string{{"14/s,10000/h,100000/d", "--dry-run"}, {"14/s,10000/h,100000/d"}, {"15/s,10000/h"}} {
+		_, stderr := b.want(exitDone, append([]string{"keys", "set", "p", "big"}, args...)...)
+		if strings.Contains(stderr, note) != strings.Contains(args[0], "/d") || strings.Contains(stderr, "10000/h goes") || strings.Contains(stderr, "/s goes") {
+			t.Errorf("%q: %s", args, stderr)
+		}
+	}
+	const why = `key "big": 100000/d sliding: leave out a phase, and sliding: a limit of one key has those of the limit of each key with the same window, and without such a limit goes by the clock`
+	if _, stderr := b.want(exitRefused, "keys", "set", "p", "big", "14/s,100000/d sliding"); !strings.Contains(stderr, why) {
+		t.Errorf("%s", stderr)
+	}
+}
+
 // A limit by key of an hour is set as any other. No instance has a share of it.
 func TestKeysOfAnHour(t *testing.T) {
 	t.Parallel()

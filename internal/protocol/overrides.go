@@ -172,7 +172,7 @@ func ValidateOverride(name string, o *Override) error {
 	}
 	for _, l := range o.Limits {
 		if l.Phase != 0 || l.Sliding {
-			return fmt.Errorf("key %q: %v: all keys have the same windows: set the phase, or sliding, with the limits of all keys, and leave it out here", name, l)
+			return fmt.Errorf("key %q: %v: leave out a phase, and sliding: a limit of one key has those of the limit of each key with the same window, and without such a limit goes by the clock", name, l)
 		}
 	}
 	p := quota.Policy{Limits: []quota.Limit{{Permits: 1, Window: quota.MaxWindow}}, Keys: o.In(quota.Keys{})}.WithDefaults()
