@@ -207,6 +207,7 @@ type Line struct {
 	// open are permits that newcomers may take without the lock, as besides has said: those in the gate's segment. They are
 	// not in held. A key has none.
 	open int64
+	kept int64 // those of held that are kept for critical calls; a key has none
 	room int64 // those of held that the next waiter, or a newcomer, may have; see roomOf for a large call
 	// reserves says that the line is of a key: the permits of a call that is served are reserved before they are issued.
 	// See claim.ended.
@@ -397,7 +398,8 @@ func (l *Line) Pass(w *queue.Waiter) bool {
 }
 
 // besides returns how many of the held permits may go to callers that pass the waiters. While the claim of a large first
-// waiter runs, they may have no more of them than it leaves to small calls.
+// waiter runs, they may have no more of them than it leaves to small calls. What is kept for critical calls is returned too:
+// whoever passes takes off what is kept from its class.
 func (l *Line) besides() int64 {
 	if l.trade == nil {
 		return 0
@@ -407,7 +409,7 @@ func (l *Line) besides() int64 {
 		return 0
 	}
 	if c.passed > 0 && c.first.Large() && l.ends() > l.now {
-		room = min(room, l.forSmall(c.first.Class()))
+		room = min(room, queue.Sum(l.forSmall(c.first.Class()), l.kept))
 	}
 	for i := range a.spans {
 		if s := &a.spans[i]; c.spans[i] > 0 && s.Bound != shape.Unbounded {

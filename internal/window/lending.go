@@ -78,6 +78,7 @@ func (g *Gate) lineLocked() Line {
 		borrows: ok && g.planLocked().Lending.Borrows && !s.alone(), passes: g.passesLocked(),
 		now: g.mu.last.Mono, held: g.mu.held, taken: g.takenLocked(),
 	}
+	line.kept, _ = g.mu.ledger.kept()
 	line.open = g.mu.published - line.taken
 	if l := &g.mu.ledger; l.plan.Pacing.Even && !g.mu.stale && l.debt == 0 {
 		line.unpaced = max(0, min(l.unpaced(), l.inHand())-line.taken)

@@ -90,6 +90,29 @@ func TestSmallCallsPassTwoLargeOnes(t *testing.T) {
 	}
 }
 
+// What is kept for critical calls is kept beside what small default ones get during the claim of a large call, and not of that.
+func TestSmallCallsPassALargeOneBesideWhatIsKept(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 20})
+	f.total, f.instances, f.plan.Critical = 200, 10, 50
+	g, _ := lender(f)
+	g.Changed(at(0))
+	for now := 50 * ms; now < second; now += 200 * ms {
+		upTo(g, at(now), 1)
+	}
+	g.Tick(at(second))
+	if _, v := g.Enter(at(second+ms), new(queue.Waiter), 35, clock.Forever, queue.Default); v != queue.Queued {
+		t.Fatalf("verdict %d", v)
+	}
+	n := int64(0)
+	for range 3 {
+		n += upTo(g, at(second+40*ms), 1)
+	}
+	if n != 3 {
+		t.Errorf("small calls have %d of the 10 that are not kept, and want 5 in a window", n)
+	}
+}
+
 // Where a guard keeps permits back at the edges of a window, the claim runs from when they can be issued.
 func TestTheClaimBeginsAfterTheGuard(t *testing.T) {
 	t.Parallel()
