@@ -63,7 +63,7 @@ func TestUsage(t *testing.T) {
 		{"--endpoints localhost", `--endpoints: "localhost" lacks a host or a port; write it like 127.0.0.1:2379`, exitUsage},
 		{"--state-dir /var/lib/quotad", `--state-dir "/var/lib/quotad": it is gone: leave it out; to restart without a gap, start the new quotad beside the old one`, exitUsage},
 		{"--ntp :", "coordinator: ", exitUsage},
-		{"--socket /nowhere/quotad.sock", "--socket: open /nowhere/quotad.sock.lock: no such file or directory; the directory must exist and be writable", exitFailed},
+		{"--socket /nowhere/quotad.sock", "--socket: open /nowhere/quotad.sock.lock: no such file or directory; the directory must exist and be writable; --socket= serves none", exitFailed},
 	} {
 		var out, err bytes.Buffer
 		code := quotad(t.Context(), strings.Fields(test.args), noEnv, &out, &err, nil)

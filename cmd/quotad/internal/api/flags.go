@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -74,6 +75,9 @@ func (f *Flags) Listen(h *host.Host, log *slog.Logger) (listen.Server, error) {
 			return s.accept(l, listen.Peer)
 		})
 		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+				err = fmt.Errorf("%w; --socket= serves none", err)
+			}
 			return nil, errors.Join(fmt.Errorf("--socket: %w", err), s.Shutdown(context.Background())) // nothing runs
 		}
 		s.Listeners = append(s.Listeners, l)
