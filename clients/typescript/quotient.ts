@@ -71,6 +71,7 @@ const ofAll = ["timeout", "class", "label", "settleWithin"];
 
 /** Throws Refused for what would be ignored: an option that there is not, or a number in place of options. */
 function refuseOthers(options: object, ...known: string[]): void {
+  if (options === null) throw new Refused(`options is null: leave it out, or pass an object, such as { ${known[0]}: 1 }`);
   if (typeof options !== "object") throw new Refused(`${options} is no option: name it, as in { ${known[0]}: ${options} }`);
   for (const name of Object.keys(options)) if (!known.includes(name)) throw new Refused(`there is no option ${name}: there are ${known.join(", ")}`);
 }
@@ -250,7 +251,7 @@ export class Client {
         return true;
       },
       /** States what the calls cost, once: less gives permits back, 0 gives all back, and more is a debt. It needs settleWithin, or partial. Throws Refused if the number is wrong: then settle again with the right one; or if the time for that is over, and Unavailable if no quotad answers: then the reservation stands as the cost. */
-      settle: (used: number): Promise<void> => settle([used]),
+      settle: (...used: [used: number]): Promise<void> => settle(used),
       /** Gives back what take has not used, while the window of the permits lasts: always with partial; with settleWithin if take has used some, and if not, the reservation stands as the cost; and nothing without either, or after settle. Under a limit in flight it ends all calls, which count until then. Settle before. */
       close: async (): Promise<void> => {
         const used = permits - left;

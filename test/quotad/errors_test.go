@@ -176,6 +176,9 @@ func TestErrorsHaveOneRule(t *testing.T) {
 				says("Refused: the address is " + want + ": must be the path of quotad's socket, or host:port")
 			}
 			says(fmt.Sprintf("Refused: the address is %s%s: it has %d bytes, and the path of a socket has at most 105", socket, strings.Repeat("x", 100), len(socket)+100))
+			if kind != "TypeScript" {
+				says("Refused: tls is a dict: must be an ssl.SSLContext")
+			}
 			if last := map[string]string{"tasks": none, "TypeScript": nan}[kind]; last != "" {
 				for _, want := range []string{"0", "-1", last} {
 					says("Refused: connections is " + want + ": must be a whole number from 1")

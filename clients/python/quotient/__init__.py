@@ -195,6 +195,8 @@ def check(address, tls):
         address = os.fspath(address)
     if not isinstance(address, str) or not address:
         raise Refused(f"the address is {address!r}: must be the path of quotad's socket, or host:port with the argument tls")
+    if not isinstance(tls, (ssl.SSLContext, type(None))):
+        raise Refused(f"tls is a {type(tls).__name__}: must be an ssl.SSLContext that has a certificate of this client, or None")
     is_port = re.fullmatch(r"[^/]+:[0-9]+", address)
     if tls and not is_port:
         raise Refused(f"the address is {address}: with tls it is host:port, as quotad's --listen, such as 127.0.0.1:8787")
@@ -260,6 +262,11 @@ class Client(threading.local):  # a connection for each thread
                 if late:
                     break
         return NO_ANSWER, problem
+
+    def close(self):
+        """Closes the connection of this thread. Its next call has a new one."""
+        if self.connection:
+            self.connection.close()
 
     def connect(self):
         self.connection, self.pid = http.client.HTTPConnection("quotad"), os.getpid()

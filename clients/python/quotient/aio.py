@@ -52,8 +52,9 @@ class Client:
             raise quotient.Refused(f"connections is {connections!r}: must be a whole number from 1")
         self.address, self.tls, self.connections = check(address, tls), tls, connections
         self.idle: list[Any] = []
-        self.waiting: asyncio.Semaphore | None = None  # free connections for calls that wait for permits
-        self.prompt: asyncio.Semaphore | None = None  # and for the others
+        self.loop: asyncio.AbstractEventLoop | None = None  # of its calls
+        self.waiting: asyncio.Semaphore  # free connections for calls that wait for permits
+        self.prompt: asyncio.Semaphore  # and for the others
 
     async def acquire(
         self, provider: str, permits: int = 1, timeout: float = 0, class_: Class = "default", label: str = "", key: str = "", partial: bool = False, settle_within: float | None = None
@@ -76,8 +77,7 @@ class Client:
 
     async def _grant(self, wants: list[Want], timeout: float, class_: str, label: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
         deadline = deadline_of(wants, timeout)
-        if self.waiting is None:
-            self.waiting = asyncio.Semaphore(self.connections)
+        self._enter()
         while True:
             if timeout <= 0:
                 status, answer, sent = await self._ask("/v1/acquire", body_of(wants, 0, class_, label, partial, settle_within))
@@ -94,6 +94,14 @@ class Client:
             if retry is None:
                 return answer, sent
             await asyncio.sleep(retry)
+
+    def _enter(self) -> None:
+        """Binds the client to the event loop of its first call. Raises Refused in another one."""
+        loop = asyncio.get_running_loop()
+        if self.loop is None:
+            self.loop, self.waiting, self.prompt = loop, asyncio.Semaphore(self.connections), asyncio.Semaphore(PROMPT)
+        if self.loop is not loop:
+            raise quotient.Refused("this client is in use by another event loop: make one in each loop, as in each call of asyncio.run")
 
     async def _connect(self, message: bytes) -> Any:
         """Connects, and sends a message."""
@@ -114,8 +122,7 @@ class Client:
 
     async def _ask(self, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, Any], float]:
         """Sends what waits for no permits."""
-        if self.prompt is None:
-            self.prompt = asyncio.Semaphore(PROMPT)
+        self._enter()
         if not await free(self.prompt, 10):
             return NO_ANSWER, {"detail": f"no connection to quotad at {self.address} was free within 10 s: see its log, or make fewer calls at a time", "retry_after": 0.05}, now()
         try:

@@ -23,12 +23,13 @@ await all.settle(1, 1);
 await assert.rejects(all.settle(1, 1), Refused);
 const three = await quotad.acquire("node", { permits: 3, timeout: 60, settleWithin: 60, class: "critical", label: "reindex" });
 await assert.rejects(quotad.acquireAll(wants), Limited);
+await assert.rejects(three.settle(0, 0), (e) => e instanceof Refused && /used has 2 numbers/.test(e.message));
 await three.settle(0);
 await quotad.acquireAll(wants, { timeout: 60 });
 for (const call of [() => quotad.acquire("p", { label: "\n" }), () => quotad.acquireAll(wants, { label: "\n" })])
   await assert.rejects(call, (e) => e instanceof Refused && /label/.test(e.message));
 await assert.rejects((await quotad.acquire("p", { timeout: 60 })).settle(1), Refused);
-for (const ignored of [() => quotad.acquire("p", 600), () => quotad.acquire("p", { max_wait: 6 }), () => quotad.acquireAll(wants, { partial: true })])
+for (const ignored of [async () => new Client(socket, null), () => quotad.acquire("p", null), () => quotad.acquire("p", 600), () => quotad.acquire("p", { max_wait: 6 }), () => quotad.acquireAll(wants, { partial: true })])
   await assert.rejects(ignored, (e) => e instanceof Refused && /option/.test(e.message));
 if (process.argv[4]) {
   const { readFileSync } = await import("node:fs");

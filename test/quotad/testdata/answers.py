@@ -5,6 +5,7 @@ import os
 import signal
 import ssl
 import sys
+import warnings
 
 import quotient
 import quotient.aio
@@ -41,6 +42,7 @@ def several(name, acquire, acquire_all, settle):
     fails(quotient.Refused, settle, all, 1, 1)
     three = acquire(name, 3, timeout=60, settle_within=60, class_="critical", label="reindex")
     fails(quotient.Limited, acquire_all, wants)
+    assert "used has 2 numbers" in fails(quotient.Refused, settle, three, 0, 0)
     settle(three, 0)
     acquire_all(wants, timeout=60)
     assert "label" in fails(quotient.Refused, acquire, "p", label="\n")
@@ -58,6 +60,16 @@ def played(f):
 
 aio = quotient.aio.Client(sys.argv[1])
 several("asyncio", played(aio.acquire), played(aio.acquire_all), played(quotient.aio.Granted.settle))
+for timeout in 0, 60:
+    assert "another event loop" in fails(quotient.Refused, lambda: asyncio.run(aio.acquire("p", timeout=timeout)))
+with warnings.catch_warnings(record=True) as warned:
+    warnings.simplefilter("always")
+    short = quotient.Client(sys.argv[1])
+    for _ in range(2):  # close ends a connection, and the next call opens one
+        short.acquire("p", timeout=60)
+        short.close()
+    del short
+    assert not warned, warned[0]
 if len(sys.argv) > 2:  # TLS too
     address, ca, cert, key = sys.argv[2:]
     tls = ssl.create_default_context(cafile=ca)

@@ -36,6 +36,7 @@ if tls is None:
     of = quotient if how == "threads" else quotient.aio
     for none in None, "", pathlib.Path(address + "x" * 100):
         ends(of.Client, none)
+    ends(of.Client, address, {"ca": "ca.pem"})
     if how == "tasks":
         for none in 0, -1, None:
             ends(of.Client, address, connections=none)
