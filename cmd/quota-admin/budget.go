@@ -41,6 +41,7 @@ type budgetJSON struct {
 	Withheld  string     `json:"withheld,omitempty"`
 	Writes    int64      `json:"transactions"`
 	Instances []handJSON `json:"instances"`
+	statedJSON
 	// Rate is how many permits a second the fleet issues; null if no reports tell. At this
 	// rate the limit is used up at Exhausted, if its window does not end before.
 	Rate      *float64  `json:"issued_per_second"`
@@ -255,7 +256,7 @@ func (b *budgetJSON) read(ctx context.Context, client *clientv3.Client, k keys.L
 		b.Instances = append(b.Instances, h)
 	}
 	b.Withheld, b.resumes, b.Left = found.Withheld(), found.Resumes(&w), found.Left(w.Permits)
-	b.HandedOut, b.Writes = found.Out(), b.total.Writes
+	b.HandedOut, b.Writes, b.statedJSON = found.Out(), b.total.Writes, statedOf(&found, w.Permits)
 	if w.Sliding {
 		b.Used = max(0, b.HandedOut-b.InHand)
 	}
@@ -418,6 +419,7 @@ func (b *budgetJSON) table(w io.Writer) {
 	if b.window.Sliding && b.Withheld != "" { // it is no instance's count, but what etcd counts
 		count = rest
 	}
+	b.statedJSON.table(w, "the provider's count")
 	format.Row(w, used, count)
 	if b.Used > b.HandedOut && b.Withheld == "" && !b.window.ByParts() {
 		format.Row(w, "", "more than was handed out: quota-admin doctor tells whether etcd has lost counts")

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -53,6 +56,49 @@ func TestWhatWasUsedIsNotKnownWhereEtcdMayNotCountIt(t *testing.T) {
 			if fields := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(fields, "Used "+withheld[i]) {
 				t.Errorf("%s, withheld %q: %s", limit, why, out.String())
 			}
+		}
+	}
+}
+
+// What the provider's answer says was used elsewhere is shown of its own limits as of a key's, and so is a stop by an answer
+// that names no limit. A count ends both.
+func TestABudgetSaysWhatWasUsedElsewhere(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []string{"50/d", "50/h sliding"} {
+		b := newBench(t, server)
+		b.want(exitDone, "set", "p", limit, "--settle", "1s")
+		l := b.join(server, "p", 1)[0]
+		if err := l.Ready(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		until := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+		for _, c := range []struct {
+			of, left      int64
+			says, saysNot string
+		}{
+			{50, 10, "used, by the provider's count, until " + until.Format(time.RFC3339), "Stopped"},
+			{0, 0, "nothing more until " + until.Format(time.RFC3339) + ", by an answer that named no limit, such as one with Retry-After; to end it sooner give the provider's count by --used N", "Elsewhere"},
+		} {
+			l.Stated(c.of, c.left, until)
+			var stdout string
+			await.Until(t, limit+": budget says "+c.says, func() bool {
+				stdout, _ = b.want(exitDone, "budget", "p")
+				return strings.Contains(stdout, c.says)
+			})
+			if strings.Contains(stdout, c.saysNot) {
+				t.Errorf("%s: %s", limit, stdout)
+			}
+			stdout, _ = b.want(exitDone, "budget", "p", "-o", "json")
+			var got struct{ Budgets []budgetJSON }
+			if err := json.Unmarshal([]byte(stdout), &got); err != nil || len(got.Budgets) != 1 || !got.Budgets[0].StatedUntil.Equal(until) {
+				t.Fatalf("%s: %s, %v", limit, stdout, err)
+			}
+			if a := got.Budgets[0]; c.of > 0 && a.HandedOut+a.Left+a.Elsewhere != 50 || c.of == 0 && a.Elsewhere != 0 {
+				t.Errorf("%s: %s", limit, stdout)
+			}
+		}
+		if stdout, _ := b.want(exitDone, "budget", "p", "--used", "20"); strings.Contains(stdout, "Stopped") || strings.Contains(stdout, "Elsewhere") {
+			t.Errorf("%s: after a count: %s", limit, stdout)
 		}
 	}
 }

@@ -93,25 +93,50 @@ type keyBudgetJSON struct {
 	HandedOut int64     `json:"handed_out"` // taken by instances and not given back
 	Left      int64     `json:"left"`
 	Withheld  string    `json:"withheld,omitempty"`
+	statedJSON
+
+	sliding bool
+	permits int64 // of the limit
+}
+
+// statedJSON is what the provider's answers take away of a limit.
+type statedJSON struct {
 	// Elsewhere are neither handed out nor left: by the provider's count they were used elsewhere. They
 	// count until StatedUntil. An answer that names no limit counts nothing: by it nothing is left until then.
 	Elsewhere   int64     `json:"used_elsewhere,omitempty"`
 	StatedUntil time.Time `json:"stated_until,omitzero"`
 
-	sliding bool
-	permits int64 // of the limit
-	stopped bool  // nothing is left until StatedUntil, and no count says why
+	stopped bool // nothing is left until StatedUntil, and no count says why
+}
+
+func statedOf(found *escrow.Purse, permits int64) (s statedJSON) {
+	stated := found.Total().Stated
+	if stated.Until == 0 || found.Withheld() != "" {
+		return s
+	}
+	s.StatedUntil = time.Unix(0, stated.Until).UTC()
+	left := found.Left(permits)
+	missing := max(0, permits-found.Out()-left)
+	if s.stopped = stated.Of == 0 && left == 0 && missing > 0; !s.stopped {
+		s.Elsewhere = missing
+	}
+	return s
+}
+
+// table shows it; count is which count ends a stop.
+func (s *statedJSON) table(w io.Writer, count string) {
+	if s.Elsewhere > 0 {
+		format.Row(w, "Elsewhere", fmt.Sprintf("%d used, by the provider's count, until %s", s.Elsewhere, format.Exact(s.StatedUntil)))
+	}
+	if s.stopped {
+		format.Row(w, "Stopped", fmt.Sprintf("nothing more until %s, %s; to end it sooner give %s by --used N", format.Exact(s.StatedUntil), cause.Stopped, count))
+	}
 }
 
 func (b *keyBudgetJSON) table(w io.Writer) {
 	format.Row(w, b.Limit, spanOf(b.sliding, b.End)+", of key "+format.Show(b.Key))
 	format.Row(w, "Handed out", fmt.Sprintf("%d of %d, %d left; some may be in hand, or lost by a crash: nobody reports by key how many are used", b.HandedOut, b.permits, b.Left))
-	if b.Elsewhere > 0 {
-		format.Row(w, "Elsewhere", fmt.Sprintf("%d used, by the provider's count, until %s", b.Elsewhere, format.Exact(b.StatedUntil)))
-	}
-	if b.stopped {
-		format.Row(w, "Stopped", fmt.Sprintf("nothing more until %s, %s; to end it sooner give the provider's count, or %d if that is more, by --used N", format.Exact(b.StatedUntil), cause.Stopped, b.HandedOut))
-	}
+	b.statedJSON.table(w, fmt.Sprintf("the provider's count, or %d if that is more,", b.HandedOut))
 	if b.Withheld != "" {
 		format.Row(w, "Withheld", b.Withheld+"; give the provider's count by --used N")
 	}
@@ -134,19 +159,11 @@ type keyWindow struct {
 }
 
 func (w *keyWindow) shown() *keyBudgetJSON {
-	b := &keyBudgetJSON{
+	return &keyBudgetJSON{
 		Key: w.key, Limit: w.String(), Start: time.Unix(0, w.Start).UTC(), End: time.Unix(0, w.End).UTC(),
 		HandedOut: w.found.Out(), Left: w.found.Left(w.Permits), Withheld: w.found.Withheld(),
-		sliding: w.Sliding, permits: w.Permits,
+		statedJSON: statedOf(&w.found, w.Permits), sliding: w.Sliding, permits: w.Permits,
 	}
-	if stated := w.found.Total().Stated; stated.Until != 0 && b.Withheld == "" {
-		b.StatedUntil = time.Unix(0, stated.Until).UTC()
-		missing := max(0, b.permits-b.HandedOut-b.Left)
-		if b.stopped = stated.Of == 0 && b.Left == 0 && missing > 0; !b.stopped {
-			b.Elsewhere = missing
-		}
-	}
-	return b
 }
 
 // errNoLong is what is wrong with a key without a limit that budget could show.
