@@ -18,6 +18,7 @@ func TestAnswersBeforeTheCall(t *testing.T) {
 	for kind, program := range map[string][]string{
 		"threads":    {"python3", "testdata/turned.py", "threads"},
 		"tasks":      {"python3", "testdata/turned.py", "tasks"},
+		"reset":      {"python3", "testdata/turned.py", "reset"},
 		"TypeScript": {"node", "testdata/turned.mjs", all["TypeScript"][2]},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -40,6 +41,9 @@ func TestAnswersBeforeTheCall(t *testing.T) {
 					conn, err := l.Accept()
 					if err != nil {
 						return
+					}
+					if kind == "reset" {
+						_, _ = conn.Read(make([]byte, 1))
 					}
 					const body = `{"detail":"256 connections","retry_after":1}`
 					_, _ = io.WriteString(conn, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 44\r\nConnection: close\r\n\r\n"+body)

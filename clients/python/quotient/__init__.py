@@ -133,7 +133,7 @@ def unanswered(address, error, tls, silent):
         return {"detail": mistrust(address, error), "wrong": True}
     if isinstance(error, PermissionError) and not tls:
         return {"detail": denied(address), "wrong": address not in ANSWERED, "retry_after": 0.05}
-    cause = getattr(error, "strerror", None) or str(error) or "it timed out"  # asyncio's TimeoutError is empty
+    cause = "it closed the connection" if isinstance(error, EOFError) else getattr(error, "strerror", None) or str(error) or "it timed out"  # asyncio's TimeoutError is empty
     absent = address not in ANSWERED and isinstance(error, (FileNotFoundError, NotADirectoryError))
     remedy = "start it with --listen, or pass its address" if tls else "start it, or pass Client(path)"
     if address in ANSWERED:

@@ -42,6 +42,13 @@ async def free(connections: asyncio.Semaphore, most: float) -> bool:
     return True
 
 
+class Patient(asyncio.StreamReader):
+    """Ends where the connection is reset. A reader of asyncio drops what quotad has said before."""
+
+    def set_exception(self, exc: BaseException) -> None:
+        self.feed_eof()
+
+
 class Client:
     """Address and tls are those of quotient.Client. At most so many calls wait for permits at a time, a
     connection each, and others wait for one of these. Calls that do not wait, and those that settle or end a
@@ -115,7 +122,10 @@ class Client:
             await loop.sock_connect(sock, self.address)
             with contextlib.suppress(ConnectionError):  # if quotad has refused the connection, it has said why, and closed it: a stream would not read that
                 await loop.sock_sendall(sock, message)
-            return await asyncio.open_unix_connection(sock=sock)
+            reader = Patient(loop=loop)
+            protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+            transport, _ = await loop.create_unix_connection(lambda: protocol, sock=sock)
+            return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
         except BaseException:
             sock.close()
             raise

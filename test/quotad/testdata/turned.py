@@ -1,4 +1,4 @@
-"""Calls a quotad that answers and closes each connection before it reads: turned.py threads|tasks SOCKET. It reads a line for each connection that is closed."""
+"""Calls a quotad that answers and closes each connection before it reads: turned.py threads|tasks|reset SOCKET; with reset it has read a part. It reads a line for each connection that is closed."""
 
 import asyncio
 import sys
@@ -17,13 +17,23 @@ class Late(quotient.Client):
 
 async def call():
     loop = asyncio.get_running_loop()
-    connect = loop.sock_connect
+    name = "sock_connect" if how == "tasks" else "sock_sendall"
+    step, create = getattr(loop, name), loop.create_unix_connection
 
     async def late(*args):
-        await connect(*args)
+        await step(*args)
         sys.stdin.readline()
 
-    loop.sock_connect = late
+    async def reset(*args, **named):
+        transport, protocol = await create(*args, **named)
+        while not transport.is_closing():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return transport, protocol
+
+    setattr(loop, name, late)
+    if how == "reset":
+        loop.create_unix_connection = reset
     await quotient.aio.Client(socket).acquire("p")
 
 
