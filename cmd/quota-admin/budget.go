@@ -439,7 +439,7 @@ func (b *budgetJSON) table(w io.Writer) {
 		rest += ", used since the last reports or elsewhere, or lost by a crash or a late answer of etcd: back at " + format.Exact(b.RestBack)
 	}
 	format.Row(w, "Rest", rest)
-	if b.Rate != nil && b.Withheld == "" && !b.window.ByParts() {
+	if b.Rate != nil && b.Left > 0 && b.Withheld == "" && !b.window.ByParts() {
 		format.Row(w, "Foreseen", cmp.Or(b.use().Foretell(*b.Rate, time.Now()), fmt.Sprintf("at %.4g/s, it lasts until its window ends", *b.Rate)))
 	}
 	format.Row(w, "Transactions", fmt.Sprint(b.Writes))

@@ -213,6 +213,9 @@ func TestACountKeepsWhatIsInHand(t *testing.T) {
 	await.Until(t, "nothing is left", func() bool {
 		return hand() == 0 && strings.Contains(first(b.want(exitDone, "budget", "p")), ", 0 left")
 	})
+	if stdout := first(b.want(exitDone, "budget", "p")); strings.Contains(stdout, "Foreseen") {
+		t.Errorf("nothing is left, and how long it lasts is foreseen: %s", stdout)
+	}
 	if n := issued.Load() - before; n > 2000 || issued.Load() == sooner {
 		t.Errorf("%d permits were issued of the 2000 that were left", n)
 	}
