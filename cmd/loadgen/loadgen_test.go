@@ -70,23 +70,29 @@ func TestEndToEnd(t *testing.T) {
 func TestAHotInstanceBorrows(t *testing.T) {
 	t.Parallel()
 	for lend, flags := range map[string]string{"on": "--move 700ms", "off": "--lend off"} {
-		var stdout, stderr bytes.Buffer
-		code := loadgen(context.Background(), strings.Fields(flags+" --limit 100/s --instances 4 --hot 1 --max-wait 0 --settle 500ms --duration 3s --least-use 0 --json -"), noEnv, &stdout, &stderr)
-		var report load.Report
-		if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
-			t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
-		}
-		s := report.Summary
-		if code != exitHeld || s.Etcd == nil {
-			t.Fatalf("lend %s: exit %d, %+v\n%s", lend, code, s.Etcd, stderr.String())
-		}
-		lent := s.FirstLoan != nil && s.FirstLoan.Windows > 0 && s.FirstLoan.P50 > 0 && s.Etcd.Keys["asks"] > 0 && s.Etcd.Keys["loans"] > 0
-		none := s.FirstLoan == nil && s.Etcd.Keys["asks"] == 0 && s.Etcd.Keys["loans"] == 0
-		if lend == "on" && !lent || lend == "off" && !none {
-			t.Errorf("lend %s: %+v, %+v", lend, s.Etcd, s.FirstLoan)
-		}
-		if want := "etcd had "; !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "first loan came after") != lent {
-			t.Error(stderr.String())
+		for tries := 1; ; tries++ {
+			var stdout, stderr bytes.Buffer
+			code := loadgen(context.Background(), strings.Fields(flags+" --limit 100/s --instances 4 --hot 1 --max-wait 0 --settle 500ms --duration 3s --least-use 0 --json -"), noEnv, &stdout, &stderr)
+			var report load.Report
+			if err := json.Unmarshal(stdout.Bytes(), &report); err != nil {
+				t.Fatalf("%v in %s\n%s", err, stdout.String(), stderr.String())
+			}
+			s := report.Summary
+			if code != exitHeld || s.Etcd == nil {
+				t.Fatalf("lend %s: exit %d, %+v\n%s", lend, code, s.Etcd, stderr.String())
+			}
+			lent := s.FirstLoan != nil && s.FirstLoan.Windows > 0 && s.FirstLoan.P50 > 0 && s.Etcd.Keys["asks"] > 0 && s.Etcd.Keys["loans"] > 0
+			none := s.FirstLoan == nil && s.Etcd.Keys["asks"] == 0 && s.Etcd.Keys["loans"] == 0
+			if lend == "on" && !lent && tries < 5 { // on a busy machine no loan may come within a window
+				continue
+			}
+			if lend == "on" && !lent || lend == "off" && !none {
+				t.Errorf("lend %s: %+v, %+v", lend, s.Etcd, s.FirstLoan)
+			}
+			if want := "etcd had "; !strings.Contains(stderr.String(), want) || strings.Contains(stderr.String(), "first loan came after") != lent {
+				t.Error(stderr.String())
+			}
+			break
 		}
 	}
 }
