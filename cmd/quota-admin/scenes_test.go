@@ -123,6 +123,9 @@ set payments/charge 5/s --settle 100ms --freshness 99ms -o *
 set payments/charge 5/s --settle 2m
 set payments/charge 0/s --freshness 1s
 get payments/charge
+`},
+	// Not in the scene before: where that takes seconds, the lease of a lowered limit ends, which is a revision.
+	{name: "set-sliding", commands: `
 set shop 100/s
 set shop '5000/h sliding' --force
 set calls 100/s --shape sliding --guard 20ms
