@@ -56,6 +56,20 @@ func (of limited) fleet(t *testing.T, permits int64, instances int) (all []*cons
 	return all, takers
 }
 
+// play calls run in a bubble with what fleet returns. When run returns, play ends ctx, and waits for what run has started by
+// running.
+func (of limited) play(t *testing.T, permits int64, instances int, run func(t *testing.T, ctx context.Context, running *sync.WaitGroup, all []*consumer.Limiter, takers []taker)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		all, takers := of.fleet(t, permits, instances)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		run(t, ctx, &running, all, takers)
+	})
+}
+
 // loop has a caller take n permits again and again. It counts the calls that were served.
 func loop(ctx context.Context, l taker, n int64, maxWait time.Duration, served, refused *atomic.Int64) {
 	for ctx.Err() == nil {
@@ -101,15 +115,10 @@ func TestLargeRequestsDoNotBlockEachOther(t *testing.T) {
 	for _, c := range all {
 		for _, of := range limitedKinds {
 			t.Run(fmt.Sprintf("%d of %d ask for %d of %d, by %s", c.asking, c.instances, c.n, c.limit, of), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					_, takers := of.fleet(t, c.limit, c.instances)
-					ctx, cancel := context.WithCancel(t.Context())
-					var callers sync.WaitGroup
-					defer callers.Wait()
-					defer cancel()
+				of.play(t, c.limit, c.instances, func(t *testing.T, ctx context.Context, running *sync.WaitGroup, _ []*consumer.Limiter, takers []taker) {
 					var served, refused atomic.Int64
 					for i, by := range takers[:c.asking] {
-						callers.Go(func() {
+						running.Go(func() {
 							time.Sleep(time.Duration(i) * time.Millisecond)
 							loop(ctx, by, c.n, 5*time.Second, &served, &refused)
 						})
@@ -132,12 +141,7 @@ func TestSmallCallsPassALargeOne(t *testing.T) {
 	// small returns what small calls and the fleet have in a second, the fleet's as a part of the limit, and how many
 	// large calls were served. The callers of other instances want so many times their share.
 	small := func(t *testing.T, of limited, large bool, others float64) (rate, fleetUse float64, served int64) {
-		synctest.Test(t, func(t *testing.T) {
-			all, takers := of.fleet(t, 1000, 4)
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			defer running.Wait()
-			defer cancel()
+		of.play(t, 1000, 4, func(t *testing.T, ctx context.Context, running *sync.WaitGroup, all []*consumer.Limiter, takers []taker) {
 			var smalls, larges, refused atomic.Int64
 			for i, by := range takers {
 				callers, demand := 40, 266.0
@@ -212,12 +216,7 @@ func TestLargeCallsAloneHaveTheirShare(t *testing.T) {
 	}{{2, 30, 30 * time.Second, false}, {2, 40, 30 * time.Second, false}, {4, 15, 30 * time.Second, false}, {2, 30, 0, false}, {2, 30, 30 * time.Second, true}} {
 		for _, of := range limitedKinds {
 			t.Run(fmt.Sprintf("%d of 40 among %d, others wait %v, some are refused %v, by %s", c.n, c.instances, c.wait, c.refused, of), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					all, takers := of.fleet(t, 40, c.instances)
-					ctx, cancel := context.WithCancel(t.Context())
-					var running sync.WaitGroup
-					defer running.Wait()
-					defer cancel()
+				of.play(t, 40, c.instances, func(t *testing.T, ctx context.Context, running *sync.WaitGroup, all []*consumer.Limiter, takers []taker) {
 					for _, by := range takers[1:] {
 						for range 40 {
 							running.Go(func() {
@@ -271,13 +270,8 @@ func TestALargeCallIsServedWithinTwoWindows(t *testing.T) {
 	}
 	for _, of := range limitedKinds {
 		t.Run(string(of), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				_, takers := of.fleet(t, 1000, 4)
-				ctx, cancel := context.WithCancel(t.Context())
-				var running sync.WaitGroup
+			of.play(t, 1000, 4, func(t *testing.T, ctx context.Context, running *sync.WaitGroup, _ []*consumer.Limiter, takers []taker) {
 				var busy, lacked atomic.Int64 // of the others' calls
-				defer running.Wait()
-				defer cancel()
 				for _, by := range takers[1:] {
 					for range 40 {
 						running.Go(func() { loop(ctx, by, 10, 30*time.Second, &busy, &lacked) })
@@ -325,12 +319,7 @@ func TestLargeCallsAreServedWhereSmallOnesWaitEverywhere(t *testing.T) {
 	for _, c := range all {
 		for _, of := range limitedKinds {
 			t.Run(fmt.Sprintf("%d of 4 ask for %d of 1000, by %s", c.asking, c.n, of), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					all, takers := of.fleet(t, 1000, 4)
-					ctx, cancel := context.WithCancel(t.Context())
-					var running sync.WaitGroup
-					defer running.Wait()
-					defer cancel()
+				of.play(t, 1000, 4, func(t *testing.T, ctx context.Context, running *sync.WaitGroup, all []*consumer.Limiter, takers []taker) {
 					smalls, larges := make([]atomic.Int64, 4), make([]atomic.Int64, 4)
 					var lacked, refused atomic.Int64
 					for i, by := range takers {
@@ -375,12 +364,7 @@ func TestLargeCallsAreServedWhereSmallOnesWaitEverywhere(t *testing.T) {
 func TestSmallCallsBesideLargeOnesThatCostLess(t *testing.T) {
 	// small returns what small calls have in a second.
 	small := func(t *testing.T, of limited, large bool) (rate float64, served int64) {
-		synctest.Test(t, func(t *testing.T) {
-			_, takers := of.fleet(t, 1000, 4)
-			ctx, cancel := context.WithCancel(t.Context())
-			var running sync.WaitGroup
-			defer running.Wait()
-			defer cancel()
+		of.play(t, 1000, 4, func(t *testing.T, ctx context.Context, running *sync.WaitGroup, _ []*consumer.Limiter, takers []taker) {
 			var smalls atomic.Int64
 			for i, by := range takers {
 				for range 40 {

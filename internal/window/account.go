@@ -472,10 +472,11 @@ func (a *Account) Forget(windows *plans.Windows) bool {
 // a debt.
 func (a *Account) Used() bool { return a.windows != nil || a.forgotten }
 
-// over reports whether a new account in place of this one exceeds no limit: nothing is owed or reserved, no reservation has
-// lapsed (claim.lapse) whose call goes on, nothing was used in a window that still runs, and nothing is in hand. Borrowed permits that nobody used, and forecasts, may be lost. Nor is an
-// account over while etcd is asked for permits of a long limit, or before it may be asked again (long.again), since it had
-// too few or does not answer: a new account would ask at once.
+// over reports whether a new account in place of this one exceeds no limit: nothing is owed or reserved, no call goes on
+// whose reservation has lapsed (claim.lapse), nothing was used in a window that still runs, and nothing is in hand. Borrowed
+// permits that nobody used, and forecasts, may be lost. Nor is an account over while etcd is asked for permits of a long
+// limit, or before it may be asked again (long.again), since it had too few or does not answer: a new account would ask at
+// once.
 func (a *Account) over(windows *plans.Windows) bool {
 	return a.debt == 0 && a.reserved == 0 && !a.trade.pends() &&
 		!slices.ContainsFunc(a.spans, func(s span) bool { return s.Used > 0 && s.Window.End() > windows.Over }) &&

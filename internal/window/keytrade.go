@@ -110,7 +110,9 @@ func (t *keyTrade) follow(a *Account) {
 		t.begin(a, s.Window, Loans{}) // the calls of this window then count as if they had come evenly since its start
 		t.edge = false                // no window begins now
 	}
-	a.reserved -= t.claim.lapse(s.Window, a.Own())
+	if t.pends() {
+		a.reserved -= t.claim.lapse(s.Window, a.Own())
+	}
 }
 
 // ended is claim.ended, for an account that may have no trade.

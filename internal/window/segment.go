@@ -21,8 +21,8 @@ const sealed = math.MinInt64 / 2 // half of the least: a floor (Segment.floor) c
 
 // Segment has the provider's permits that may be issued in a span of time. Calls take them. While callers wait, the gate
 // takes the permits out for its queue, and puts back those that a newcomer may have before the waiting callers
-// (Line.besides). While nobody waits, it can also put in what comes back (backInPlaceLocked). The segment ends at until, or when the gate counts anew (Gate.rebuildLocked): then the gate seals it and
-// publishes the next one.
+// (Line.besides). While nobody waits, it can also put in what comes back (backInPlaceLocked). The segment ends at until, or
+// when the gate counts anew (Gate.rebuildLocked): then the gate seals it and publishes the next one.
 //
 // All methods are safe for concurrent use.
 type Segment struct {

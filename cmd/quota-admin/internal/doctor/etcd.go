@@ -239,6 +239,7 @@ func judgeMembers(c *Chart, answering []*endpointFacts) {
 	}
 }
 
+// full is the finding of the alarm by which etcd refuses to write. It stands once, whichever members tell of it.
 const full = "alarm: the database is full, nothing can be written"
 
 func judgeEndpoint(c *Chart, e *endpointFacts) {
