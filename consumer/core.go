@@ -54,6 +54,7 @@ type core struct {
 	// carrier brings asks and loans, if the planner lends.
 	carrier atomic.Pointer[feed.Carrier]
 	looker  alarm.Alarm // looks for what to ask for, while callers want more than there is
+	noise   noise
 	keys    keys
 	labels  labels
 

@@ -230,7 +230,7 @@ func (a *keyAsks) lookAll(k *core) {
 		}
 	}
 	if all := r.all(); len(all) > 0 {
-		(*k.carrier.Load()).Ask(s.Keys.Lending.Self, all)
+		k.sendAsks(s.Keys.Lending.Self, now, all)
 	}
 	if next < clock.Forever {
 		a.alarm.Set(k.clock, next)
@@ -319,6 +319,7 @@ func (k *core) askIn(y *keyState, keys *plans.Keys, now int64, r keyRequests) (a
 	k.mu.Lock()
 	peers := k.mu.planner.KeyPeers(y.key, now, a.Debtors)
 	k.mu.Unlock()
+	a.Quiet = k.noise.tooMuch(now, a.Rules)
 	r.add(a.Requests(peers), a.Windows, y.key.Name)
 	k.keys.asked.Add(1)
 	return again, false

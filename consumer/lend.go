@@ -3,12 +3,14 @@ package consumer
 import (
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/feed"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/quota"
 )
 
@@ -66,6 +68,9 @@ func (k *core) Asked(guest string, ask protocol.Note) {
 	if k.begun(ask.Windows, func() { k.Asked(guest, ask) }) {
 		return
 	}
+	if ask.OfSample() {
+		k.noise.heard(k.clock.Mono())
+	}
 	if need, asked := ask.Needs[""]; asked {
 		k.gate.Asked(k.clock.Now(), guest, ask.Windows, need)
 	}
@@ -102,11 +107,39 @@ func (k *core) askOthers(now int64, a *window.Asking) {
 	k.mu.Lock()
 	peers := k.mu.planner.Peers(now, a.Debtors)
 	k.mu.Unlock()
+	a.Quiet = k.noise.tooMuch(now, a.Rules)
 	var all []protocol.Request
 	for _, r := range a.Requests(peers) {
 		all = append(all, protocol.Request{Host: r.Host, Note: protocol.Note{Windows: a.Windows, Needs: map[string]protocol.Need{"": r.Need}}})
 	}
 	if len(all) > 0 {
-		(*k.carrier.Load()).Ask(a.Self, all)
+		k.sendAsks(a.Self, now, all)
 	}
+}
+
+// sendAsks asks others, in the name of self, which is this instance. It is called at the monotonic instant now.
+func (k *core) sendAsks(self string, now int64, all []protocol.Request) {
+	if slices.ContainsFunc(all, func(r protocol.Request) bool { return r.Host == "" }) {
+		k.noise.heard(now)
+	}
+	(*k.carrier.Load()).Ask(self, all)
+}
+
+// noise is how often samples were asked lately, by all instances, for the provider and for its keys. Instants
+// are monotonic ones.
+type noise struct {
+	mu sync.Mutex
+	lending.Noise
+}
+
+func (n *noise) heard(now int64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.Heard(float64(now) / float64(time.Millisecond))
+}
+
+func (n *noise) tooMuch(now int64, r lending.Rules) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.TooMuch(float64(now)/float64(time.Millisecond), r)
 }

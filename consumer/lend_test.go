@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -10,7 +11,9 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/protocol"
+	"github.com/quotient-limiter/quotient/internal/window/lending"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
+	"github.com/quotient-limiter/quotient/quota"
 )
 
 // market is instances of one provider that bring each other's asks and loans, after a while.
@@ -329,4 +332,56 @@ func TestANewcomerThatHasGoneIsLentNothing(t *testing.T) {
 			t.Errorf("%d were lent in its windows", lent)
 		}
 	})
+}
+
+// Where all lack permits, the asks that come to all instances are bounded for the fleet: else their number would grow
+// with the square of its size. What is asked beyond that is asked of few.
+func TestAFleetThatLacksPermitsAsksFewSamples(t *testing.T) {
+	const instances, seconds = 200, 5
+	var ids []string
+	for i := range instances {
+		ids = append(ids, fmt.Sprintf("i%03d", i))
+	}
+	asked := func(t *testing.T, m *market, try func(id string)) {
+		for range seconds * 100 {
+			for _, id := range ids {
+				try(id)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		samples, direct := 0, 0
+		for _, r := range slices.Concat(m.asks, requestsOf(m.keyAsks)) {
+			if r.Host == "" {
+				samples++
+			} else {
+				direct++
+			}
+		}
+		t.Logf("%d samples and %d hosts are asked", samples, direct)
+		// All may ask before they hear each other.
+		if most := int(lending.RulesOf(instances, instances).Samples)*seconds + instances; samples > most || samples == 0 || direct == 0 {
+			t.Errorf("%d samples and %d hosts are asked; at most %d samples are due", samples, direct, most)
+		}
+	}
+	t.Run("provider", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m, all := lendingFleet(t, "2000/s", ids...)
+			asked(t, m, func(id string) { _ = all[id].TryAcquire() })
+		})
+	})
+	t.Run("key", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			m, all := keyMarket(t, 2000, 0, quota.OutageHold, ids...)
+			asked(t, m, func(id string) { _ = all[id].Key("k").TryAcquire() })
+		})
+	})
+}
+
+func requestsOf(all []keyAsk) (requests []protocol.Request) {
+	for _, a := range all {
+		requests = append(requests, a.Request)
+	}
+	return requests
 }

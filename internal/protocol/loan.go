@@ -26,6 +26,16 @@ type Note struct {
 	Needs map[string]Need `json:"needs,omitempty"`
 }
 
+// OfSample reports whether the note asks a sample of all hosts, for any key.
+func (n Note) OfSample() bool {
+	for _, need := range n.Needs {
+		if need.Part > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // Need is what a guest asks one host for, or each host of a sample. Its numbers are in thousandths of
 // a permit, since each host of a sample is asked for a small part.
 type Need struct {

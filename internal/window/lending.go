@@ -126,7 +126,7 @@ func (g *Gate) noteWindowLocked() {
 		b.Fruitless++
 	}
 	limit := g.mu.ledger.limit(a.Window)
-	if limit.Instances != b.owners { // others may have more than before
+	if 10*max(limit.Instances-b.owners, b.owners-limit.Instances) > b.owners { // others may have more than before
 		b.owners, b.guest = limit.Instances, lending.Guest{}
 	}
 	b.LastLoans = ended.net()

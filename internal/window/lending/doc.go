@@ -22,6 +22,9 @@ type Rules struct {
 	// Rounds is how often a guest may ask in a window, and Bare how often if it has no share
 	// of its own.
 	Rounds, Bare int
+	// Samples is how many asks of samples all instances together may write in a second before
+	// they ask hosts one by one: see Noise.
+	Samples float64
 }
 
 // small is the size of a fleet below which nobody is on duty, large that above which a
@@ -41,6 +44,7 @@ func RulesOf(n, owners int) Rules {
 	if n > large {
 		r.Rounds = 12
 	}
+	r.Samples = max(samples, events/float64(max(1, n)))
 	r.Bare = max(1, r.Rounds*min(n, max(owners, fewOwners))/max(1, n))
 	return r
 }

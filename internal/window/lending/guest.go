@@ -55,6 +55,8 @@ type Ask struct {
 	Edge int64
 	// Whole says that each host is asked for all of Permits, not for a part of them.
 	Whole bool
+	// Quiet says that no sample is asked, as there are too many such asks: see Noise.
+	Quiet bool
 	Part  float64 // how much is asked for all in all, as a multiple of Permits
 	Fails int     // asks before this one, in a row, for which nothing came
 }

@@ -22,7 +22,7 @@ type Debtor struct {
 }
 
 // direct is how many hosts are asked one by one, and the least that any but the poor ask. More, and half of
-// all others, are asked by a sample.
+// all others, are asked by a sample unless the ask is quiet.
 const direct = 6
 
 // Request is what one host is asked for; Host is empty if it is a sample.
@@ -57,6 +57,9 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 	if a.Whole {
 		k = n
 	}
+	if a.Quiet {
+		k = min(k, direct-owing)
+	}
 	k = min(k, n-owing)
 	sample := protocol.Sample{Salt: salt >> 32} // short to write, and enough
 	slices.SortFunc(others, func(a, b Peer) int {
@@ -81,7 +84,7 @@ func (r Rules) Requests(a Ask, fair float64, index int64, salt uint64, peers []P
 		return int64(math.Ceil(min(permits*each, 1000*float64(quota.MaxPermits))))
 	}
 	rest := k - (len(chosen) - owing)
-	if len(chosen)+rest <= direct && 2*rest <= len(others) {
+	if len(chosen)+rest <= direct && (2*rest <= len(others) || a.Quiet) {
 		for _, p := range others[:rest] {
 			chosen[p.ID] = 0
 		}

@@ -382,6 +382,8 @@ func TestWhoIsAsked(t *testing.T) {
 		{"its largest debtor first", Ask{Permits: 9, Poor: 9, Part: 1}, debtors, 1, 0, "p002"},
 		{"many for the poor: its debtors and four more", Ask{Permits: 60, Poor: 60, Part: 1}, debtors, 6, 0, "p001"},
 		{"the rich do not ask debtors first", Ask{Permits: 60, Part: 1}, debtors, 6, 0, ""},
+		{"quiet: six hosts in place of a sample", Ask{Permits: 2000, Part: 8, Quiet: true}, nil, 6, 0, ""},
+		{"quiet, of the poor: debtors among the six", Ask{Permits: 60, Poor: 60, Part: 8, Quiet: true}, debtors, 6, 0, "p001"},
 	} {
 		all := r.Requests(test.ask, 100, 7, 99, peersOf(95), test.debtors)
 		direct, sample := 0, 0
