@@ -197,8 +197,8 @@ type Line struct {
 	trade   *Trade // nil while nothing can be borrowed of a key: then nobody passes anybody
 	queue   *queue.Queue
 	scene           // if lends is false only its account is set
-	lends   bool    // permits are lent and borrowed in the windows that run
-	borrows bool    // there is somebody to borrow from now; only if lends
+	lends   bool    // this instance may borrow permits in the windows that run
+	borrows bool    // there is also somebody to borrow from now
 	passes  passing // which waiters may be passed
 	now     int64   // monotonic
 	// taken are permits not in the account's counts yet: taken of the gate's segment, or served just now; of a key, reserved.
@@ -409,6 +409,9 @@ func (l *Line) besides() int64 {
 		return 0
 	}
 	if c.passed > 0 && c.first.Large() && l.ends() > l.now {
+		if c.first.Class() == queue.Critical {
+			return 0 // it leaves nothing, and may have what is kept for critical calls itself
+		}
 		room = min(room, queue.Sum(l.forSmall(c.first.Class()), l.kept))
 	}
 	for i := range a.spans {

@@ -397,21 +397,32 @@ func TestALargeCallThatStandsForAKey(t *testing.T) {
 	}
 }
 
-// What others have left to a large call that stands is not lent before it can have come together: they lack it, and ask.
-// Later it is, as is what is wanted by a large call that does not stand.
+// What others have left to a large call that stands is not lent before it can have come together: they lack it, and ask,
+// for large calls of their own too, unless those come first in the window's order. Later it is lent to small calls, as is
+// what is wanted by a large call that does not stand.
 func TestWhatIsLeftToALargeCallIsNotLent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		stands    bool
 		guard, at time.Duration
+		large     bool // the guest asks for a large call
+		first     bool // the guest is, in the window's order
 		lent      int64
-	}{{true, 0, 5 * ms, 3}, {true, 0, 99 * ms, 3}, {true, 0, 100 * ms, 20}, {false, 0, 5 * ms, 8}, {true, 50 * ms, 149 * ms, 3}, {true, 50 * ms, 150 * ms, 20}} {
+	}{
+		{true, 0, 5 * ms, false, false, 3},
+		{true, 0, 99 * ms, false, false, 3},
+		{true, 0, 100 * ms, false, false, 20},
+		{false, 0, 5 * ms, false, false, 8},
+		{true, 50 * ms, 149 * ms, false, false, 3},
+		{true, 50 * ms, 150 * ms, false, false, 20},
+		{true, 0, 5 * ms, true, false, 3},
+		{true, 0, 99 * ms, true, false, 3},
+		{true, 0, 100 * ms, true, false, 8},
+		{false, 0, 5 * ms, true, false, 8},
+		{true, 0, 5 * ms, true, true, 20},
+	} {
 		a, trade, _ := traded(20)
 		a.windows.Guard = int64(c.guard)
-		guest := "b"
-		for Before(guest, "me", a.windows.Running[0]) {
-			guest += "b"
-		}
 		w, q := &queue.Waiter{}, &queue.Queue{}
 		q.Push(w, 25, clock.Forever, queue.Default, true)
 		a.Borrow("host", a.windows.Running, 8, func(quota.Window) int64 { return 80 })
@@ -421,7 +432,8 @@ func TestWhatIsLeftToALargeCallIsNotLent(t *testing.T) {
 		if trade.claim.stood, trade.claim.servedIn = -1, -1; c.stands {
 			trade.claim.stood = 0
 		}
-		if told, _ := a.Lend(guest, protocol.Need{Permits: 20000, Poor: 20000}, f, CallersOf(q), 0, 0, int64(c.at)); told != c.lent {
+		need := protocol.Need{Permits: 20000, Poor: 20000, Large: c.large}
+		if told, _ := a.Lend(guestOf(a.windows.Running[0], c.first), need, f, CallersOf(q), 0, 0, int64(c.at)); told != c.lent {
 			t.Errorf("%+v: %d are lent", c, told)
 		}
 	}
@@ -453,6 +465,30 @@ func TestAKeysLineThatNobodyLendsTo(t *testing.T) {
 		line.Served(w, w.N(), w.Large())
 	} else {
 		t.Error("it is not served")
+	}
+}
+
+// Nothing is lent to this instance any more while a large call waits first, and its share is enough for the call now: the
+// call leaves nothing to small ones, and is served.
+func TestAProvidersLineThatNobodyLendsTo(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 50})
+	f.total, f.instances = 100, 2
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(19 * second))
+	upTo(g, at(19*second+ms), 50)
+	for i, n := range append([]int64{60}, slices.Repeat([]int64{1}, 60)...) {
+		if _, v := g.Enter(at(19*second+time.Duration(i+2)*ms), &queue.Waiter{Payload: n}, n, clock.Forever, queue.Default); v != queue.Queued {
+			t.Fatalf("a call for %d: verdict %d", n, v)
+		}
+	}
+	f.shares[second], f.plan.Lending.Borrows = 100, false
+	g.Changed(at(20 * second))
+	want := append([]string{"60@20s"}, slices.Repeat([]string{"1@20s"}, 40)...)
+	if diff := cmp.Diff(want, told.take()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
 

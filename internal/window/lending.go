@@ -70,12 +70,11 @@ func (g *Gate) callersLocked() Callers { return CallersOf(&g.mu.queue) }
 // lineLocked returns the queue as a line.
 func (g *Gate) lineLocked() Line {
 	s, ok := g.sceneLocked()
-	if !ok {
-		s.account = &g.mu.ledger.Account
+	if ok = ok && g.planLocked().Lending.Borrows; !ok {
+		s = scene{account: &g.mu.ledger.Account}
 	}
 	line := Line{
-		trade: &g.mu.borrower.Trade, queue: &g.mu.queue, scene: s, lends: ok,
-		borrows: ok && g.planLocked().Lending.Borrows && !s.alone(), passes: g.passesLocked(),
+		trade: &g.mu.borrower.Trade, queue: &g.mu.queue, scene: s, lends: ok, borrows: ok && !s.alone(), passes: g.passesLocked(),
 		now: g.mu.last.Mono, held: g.mu.held, taken: g.takenLocked(),
 	}
 	line.kept, _ = g.mu.ledger.kept()

@@ -113,6 +113,27 @@ func TestSmallCallsPassALargeOneBesideWhatIsKept(t *testing.T) {
 	}
 }
 
+// A critical large call leaves nothing to others while its claim runs, neither what is kept for critical calls.
+func TestNobodyPassesACriticalLargeCallWithWhatIsKept(t *testing.T) {
+	t.Parallel()
+	f := newFixed(map[time.Duration]int64{second: 50})
+	f.total, f.instances, f.plan.Critical = 100, 2, 20
+	var told told
+	g, _ := lender(f)
+	g.decided = told.decided
+	g.Changed(at(0))
+	if _, v := g.Enter(at(ms), &queue.Waiter{Payload: "large"}, 60, clock.Forever, queue.Critical); v != queue.Queued {
+		t.Fatalf("verdict %d", v)
+	}
+	if _, _, n := g.TakeUpTo(at(2*ms), 10, queue.Critical); n != 0 {
+		t.Errorf("%d permits pass it", n)
+	}
+	g.Borrow(at(20*ms), "host", protocol.Note{Windows: g.mu.ledger.windows.Running, Permits: map[string]int64{"": 15}})
+	if diff := cmp.Diff([]string{"large@0s"}, told.take()); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
 // Where a guard keeps permits back at the edges of a window, the claim runs from when they can be issued.
 func TestTheClaimBeginsAfterTheGuard(t *testing.T) {
 	t.Parallel()

@@ -255,12 +255,13 @@ func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
 	first := Before(a.guest, s.account.windows.Lending.Self, s.Window)
-	late := !a.large && s.phase >= float64(s.account.windows.Guard+int64(t.claim.lasts(s.Window)))/milli
+	over := s.phase >= float64(s.account.windows.Guard+int64(t.claim.lasts(s.Window)))/milli // a claim that began with the window has ended
 	switch {
-	case !a.large && !late && t.claim.standsIn(s.Window):
-		// Others have left it a part of the window, and ask now since they lack that part: it is not lent back.
+	case !over && !(a.large && first) && t.claim.standsIn(s.Window):
+		// Others have left a part of the window to the large call that stands here, and ask now since they lack that part: it
+		// is not lent back.
 		of.kept = queue.Sum(of.kept, t.claim.first.N())
-	case c.Large > 0 && (first || late):
+	case c.Large > 0 && (first || over && !a.large):
 		// What large calls here want is not kept: a guest, with large calls or without, gets it if it comes first in the
 		// window's order. So does any guest without large calls once the time of a claim is over: what the large calls
 		// here have not got by then they hardly will.
