@@ -45,7 +45,7 @@ const (
 )
 
 // askOf returns the ask of a guest, in window w, for what it needs of the host with this hash, which has lent it
-// lent permits in that window before. The guest has a share from the corrected wall time from on.
+// lent permits in that window before. from is the corrected wall time from which the guest has a share.
 func askOf(guest string, n protocol.Need, hash uint64, w quota.Window, lent, from int64) asked {
 	a := asked{guest: guest, permits: n.Whole(n.Permits, hash), poor: n.Whole(n.Poor, hash), critical: n.Whole(n.Critical, hash), sure: n.Sure, large: n.Large}
 	last := w.End() + edgeWindows*int64(w.Length)

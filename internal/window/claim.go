@@ -22,23 +22,28 @@ import (
 // other callers may pass the waiter: they take of what is left the permits that it cannot use. It keeps its place. Where
 // permits come gradually (pacing) only a large waiter is passed: for a small one what is left adds up until it is enough.
 //
-// Where others may lend, a call for more than one permit is large if some limit's window can hardly give it so many by
-// this instance's share alone. For each limit take the larger of two numbers: this instance's share now, and of a
-// provider what the share often is later, of a key an equal part of the limit. A call for more than the least of these
-// is large (Plan.RoomLater, Account.MostSmall). Any other call is small. These rules are for large calls that may wait.
-// One that may not takes what is there. If it gets its permits it counts as small, and as large if it is refused.
+// Where others may lend, a call for more than one permit is large if this instance's share alone can hardly serve it in
+// some limit's window. Each limit gives a number:
+//
+//   - a provider's limit: this instance's share now, or what the share often is later if that is more
+//   - a key's limit: this instance's share now, or an equal part of the limit if that is more
+//   - a provider's long limit: all of the limit; a key's gives none
+//
+// A call for more than the least of these numbers is large (Plan.RoomLater, Account.MostSmall). Any other call is small.
+// The rules for large calls are for those that may wait. One that may not wait takes what is there. If it gets its permits
+// it counts as small, and as large if it is refused.
 //
 // A large call is served by loans, and by that part of this instance's share that small calls will not need. Two rules
 // serve it where small calls want all:
 //
 //   - While it is the first waiter, the small calls of its own instance leave it a part of their permits
-//     (claim.leave). These parts add up until they are enough.
+//     (claim.leave). These parts add up, as the credit of large calls (claim.left), until they are enough.
 //   - It may stand: then each other instance that has a share is asked to leave it an equal part of what it wants, in
 //     the next window (Trade.stands), and to lend as much in the running one if it has that to spare. An instance with a
 //     large call that stands in that window too leaves the part only if the waiter's instance comes before it in the
 //     window's order (Before). The small calls of the waiter's own instance get no more of that window than the waiter
-//     leaves of the limit, and what they leave it as the first waiter is kept from the window's beginning: else those that
-//     wait would take all before loans come.
+//     leaves of the limit. The credit is kept from them from the window's beginning, and not only once the claim is over:
+//     otherwise small calls that wait would take all before loans come.
 //
 // The waiter stands if no debt is owed and two things are so. A window has begun while it was the first waiter: so loans
 // could have served it. And the latest large call of this instance that was served, or stood, is long enough ago: at least
@@ -75,8 +80,8 @@ type claim struct {
 
 	small *lending.Flow // all calls but the large ones that waited or were refused; nil until one of those comes
 	// larges counts permits of large calls since the Trade began, less those that came back. For a provider it counts
-	// those that its queue issued; Gate.RefusedLarge has those refused. For a key it counts those that were reserved first,
-	// once they are issued, and those refused.
+	// those that its queue issued; Gate.RefusedLarge has those refused. For a key it counts those refused, and those that
+	// were reserved and then issued, from when they are issued.
 	larges int64
 	// issued is how many permits of the running window large calls got, less those that came back. For a provider: what
 	// its queue gave them. For a key a call counts once its permits are reserved or, if they were reserved in an earlier
@@ -221,7 +226,7 @@ type Line struct {
 type passing int
 
 const (
-	passNone  passing = iota // nothing can be lent, now or later
+	passNone  passing = iota // this instance may borrow nothing, also if others join
 	passLarge                // those whose call is large
 	passAll
 )
@@ -279,8 +284,8 @@ func (l *Line) ends() int64 {
 	}
 }
 
-// claims reports whether nobody at all passes the first waiter now: nobody may, or it is small and its claim runs. A large
-// one may be passed during its claim too, by small calls, with what it leaves them (besides); that is nothing if it is
+// claims reports whether nobody at all passes the first waiter now: nobody may, or it is small and its claim runs. Small
+// calls may pass a large one even while its claim runs. They get what it leaves them (besides), which is nothing if it is
 // critical. If nobody waits, claims is true.
 func (l *Line) claims() bool {
 	at := l.ends()
@@ -354,12 +359,12 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 // nobody further may pass.
 //
 // The waiter lacks permits in some windows. A large one lacks them also where it would leave small ones too few
-// (forSmall); of a long limit what it wants alone counts. Until the last of these windows has ended the waiter can use
-// no permits of any window, so callers that pass may have those of the windows that end by then. In windows that end
-// later it can still use some: there Pass keeps as many permits as it wants itself. So it does in all windows if w
-// lacks permits in none: w waits for etcd's answer, for permits that are kept for critical calls, or for the end of a large
-// first waiter's claim, which holds back all but what small calls will want. Of a limit that counts by parts of time Pass
-// keeps as many in any case: what is not issued in a part can be issued in a later one.
+// (forSmall); but for a long limit only the permits that it wants itself count. Until the last of these windows has ended
+// the waiter can use no permits of any window, so callers that pass may have those of the windows that end by then. In
+// windows that end later it can still use some: there Pass keeps as many permits as it wants itself. So it does in all
+// windows if w lacks permits in none: w waits for etcd's answer, for permits that are kept for critical calls, or for the
+// end of a large first waiter's claim, which holds back all but what small calls will want. Of a limit that counts by parts
+// of time Pass keeps as many in any case: what is not issued in a part can be issued in a later one.
 func (l *Line) Pass(w *queue.Waiter) bool {
 	if l.room = 0; l.trade == nil || l.trade.claim.shut {
 		return false
@@ -428,10 +433,10 @@ func (l *Line) besides() int64 {
 }
 
 // forSmall returns how many permits a large call of class c leaves to small ones: as many as these will want in the rest of
-// the window. A critical call leaves nothing, nor does any call while nothing can be lent. Two things about the line's
-// first waiter, which may be another call, lower it. In the window in which it stands, small calls get no more of this
-// instance's share than the waiter leaves of the limit; what own callers have had already counts. There, and once its
-// claim is over, the credit of large calls (claim.left) is taken off.
+// the window. A critical call leaves nothing, nor does any call while this instance may borrow nothing. Two things about
+// the line's first waiter, which may be another call, lower it. In the window in which it stands, small calls get no more
+// of this instance's share than the waiter leaves of the limit; what own callers have had already counts. There, and once
+// its claim is over, the credit of large calls (claim.left) is taken off.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {
 		return 0
@@ -480,9 +485,10 @@ func (c *claim) restart() {
 
 // leave raises the credit of large calls as a window begins, by one in leftPart of the permits for which small calls came
 // in the window that has ended, whether they got them or not. It does so if the first waiter is large. The credit ends if no
-// large call waits any more, or if one stood in the window that has ended and was served. If that call is still in pending,
-// it keeps the credit, and gives it back if it is not served after all (claim.ended). length is that of the window that
-// begins, in milliseconds. small.Begin has been called for that window: Used is the rate in the one that has ended.
+// large call waits any more, or if one stood in the window that has ended and was served. In both cases, if the large call
+// that was served last is still in pending, the credit moves to that call (pendingCall.left), which gives it back if it is
+// not served after all (claim.ended). length is that of the window that begins, in milliseconds. small.Begin has been
+// called for that window: Used is the rate in the one that has ended.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case !c.waits, // the calls to which small ones have left some are gone
@@ -542,6 +548,12 @@ func order(one, other string, w quota.Window) int {
 // each other instance is asked to leave it a part of them there. Otherwise it returns 0. Calls stand seldom. On average
 // over the windows large calls get by this at most what small ones leave of the share or, if that is more, one in
 // standPart of the limit; and never more than the share.
+//
+// The share, the limit and the windows are those of the account's shortest limit alone, also for a call that is large by
+// a longer one. So large calls may get more of a longer limit than this instance's share of it. Small calls of other
+// instances get less then, but the limit holds: a loan counts in all windows. For example, ten instances with 20 in a
+// second and 600 in a minute have shares of 2 and 60. Calls for 5 may stand in each third second there, and so get 100 in a
+// minute.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
 	if c.first == nil || !c.first.Large() || s.length-s.phase < askTime {
@@ -563,8 +575,8 @@ func (t *Trade) stands(s *scene) int64 {
 // so a call does not stand if less of the window is left.
 const askTime = 25
 
-// standPart bounds what large calls get by standing if small ones want the whole share: one in standPart of the limit on
-// average, or the share if that is less.
+// standPart bounds what large calls get by standing if small ones want the whole share: one in standPart of the shortest
+// limit on average, or the share if that is less.
 const standPart = 10
 
 // sharesIn returns how many shares n permits are, rounded up.

@@ -29,8 +29,9 @@ type Trade struct {
 	window  quota.Window  // the shortest window in which the account is limited: Account.Shortest
 	asks    int64         // how many times others were asked since the beginning: see salt
 	guests  asks          // as a host: what guests have asked this instance for
-	edge    bool          // guests have asked, a window has begun, and its owner has not looked yet whether to lend at its edge
 	served  float64       // when in the window open asks were served last, in milliseconds; 0: not yet
+	// edge: guests have asked, and a window has begun at whose edge the Trade's owner has not looked yet whether to lend.
+	edge bool
 }
 
 // classes are the permits for which critical and sheddable callers have come.
@@ -115,12 +116,12 @@ type stock struct {
 	kept   int64 // of left, for critical calls only
 	issued int64 // to own callers: scene.issued, or Trade.ownIssued of a host
 	debt   int64 // that the account owes
-	// due counts for a host alone: how much of the window is its own to keep. From a guest that has less than its fair
-	// share it keeps at most due - issued. It is the share. But if some instances own nothing of a key, it is an equal
+	// due is for hosts only: how much of the window is the host's own to keep. From a guest that has less than its fair
+	// share the host keeps at most due - issued. It is the share. But if some instances own nothing of a key, it is an equal
 	// part of the total (scene.part) for all: an owner's share is in part meant for the others, and an instance without one
 	// keeps that much of what it has borrowed.
 	due int64
-	// newcomer counts for a guest alone: it has no share yet, so that hosts lend it a part of theirs unasked.
+	// newcomer is for guests only: the guest has no share yet, so hosts lend it a part of theirs unasked.
 	newcomer bool
 }
 
@@ -176,8 +177,8 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	t.guests.enter(w)
 	t.edge, t.served = len(t.guests) > 0, 0
 	borrowed := loans.Borrowed
-	// An instance that has lent itself, while its large call waited, did not go without loans for want of permits: others'
-	// large calls may have come first in that window's order. So that does not count as in vain.
+	// If this instance has lent permits while its large call waited, the fleet did have permits: the others may have lent
+	// it none because their large calls came first in that window's order. So the window does not count as in vain.
 	if first := t.claim.first; first != nil && first.Large() {
 		borrowed = max(borrowed, loans.Lent)
 	}
@@ -255,7 +256,8 @@ func (t *Trade) salt(hash uint64) uint64 { return hash + uint64(t.asks)*0x9e3779
 func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	calls, waiting, criticals := &t.calls, c.Waiting, c.Critical
 	first := Before(a.guest, s.account.windows.Lending.Self, s.Window)
-	over := s.phase >= float64(s.account.windows.Guard+int64(t.claim.lasts(s.Window)))/milli // a claim that began with the window has ended
+	// over: a claim that began with the window has ended
+	over := s.phase >= float64(s.account.windows.Guard+int64(t.claim.lasts(s.Window)))/milli
 	switch {
 	case !over && !(a.large && first) && t.claim.standsIn(s.Window):
 		// Others have left a part of the window to the large call that stands here, and ask now since they lack that part: it
@@ -279,8 +281,8 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	return h.Lend(s.rules, a.permits, a.poor, a.critical)
 }
 
-// asked returns a guest's ask in the scene's window for what it needs. The guest has a share from the corrected
-// wall time from on.
+// asked returns a guest's ask in the scene's window for what it needs. from is the corrected wall time from which the
+// guest has a share.
 func (s *scene) asked(guest string, n protocol.Need, from int64) asked {
 	return askOf(guest, n, s.hash, s.Window, s.account.lentTo(guest), from)
 }
