@@ -387,7 +387,7 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 		g.lackLocked()
 	}
 	p, l := g.planLocked(), &g.mu.ledger
-	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, lead: p.Proof.Lead, Grant: l.grant(), Keys: p.Keys}, clock.Forever
+	s, less := &Segment{Strict: p.Proof.Strict, Shadow: p.Shadow, Grant: l.grant(), Keys: p.Keys}, clock.Forever
 	if g.mayBorrowLocked() {
 		s.large = max(1, p.RoomLater())
 	}
@@ -479,9 +479,9 @@ func (g *Gate) edgeLocked(p *plans.Plan, less int64) int64 {
 func (g *Gate) publishLocked(s *Segment, edge int64) {
 	g.tellBookedLocked()
 	g.mu.edge = edge
-	s.until, s.wallUntil = edge, clock.Forever
+	s.until, s.wallUntil, s.lead = edge, clock.Forever, clock.Forever
 	if proof := &g.planLocked().Proof; proof.Strict && !g.mu.stale && !g.mu.closed {
-		s.until, s.wallUntil = min(edge, proof.Until), proof.WallUntil
+		s.until, s.wallUntil, s.lead = min(edge, proof.Until), proof.WallUntil, proof.Lead
 	}
 	g.segment.Store(s)
 }

@@ -65,7 +65,7 @@ type Segment struct {
 	// checks WallValid too. Take and Open compare the monotonic clock only.
 	Strict bool
 	// Stale says that the proof is over. Only a Strict segment is Stale: under the outage rule hold, only before the first
-	// proof. It has no permits, and no debt of a key may be paid. until is then the edge alone, and wallUntil is
+	// proof. It has no permits, and no debt of a key may be paid. until is then the edge alone; wallUntil and lead are
 	// clock.Forever.
 	Stale bool
 	// Shadow says that requests pass even if no permits are left.
@@ -125,8 +125,8 @@ func (s *Segment) TakeUpTo(now, n int64, c queue.Class) int64 {
 }
 
 // WallValid reports whether the uncorrected wall clock allows taking: the proof has not ended by it, and the two clocks
-// have not parted (lead). Takers of a Strict segment check it beside until. A Stale segment has no proof to check, and no
-// permits.
+// have not parted (lead). Takers of a Strict segment check it beside until. Of a Stale segment, which has no permits, it is
+// always true.
 func (s *Segment) WallValid(at clock.Instant) bool {
 	return at.Wall < s.wallUntil && at.Wall-at.Mono <= s.lead
 }

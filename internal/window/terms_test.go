@@ -100,6 +100,25 @@ func TestStrictStopsWhileCorrectedTimeCannotBeReliedOn(t *testing.T) {
 	}
 }
 
+// Callers who are refused come again at once: each rebuild would take the gate's lock, and seal the segment that others
+// look at.
+func TestAStopIsNotBegunAnewForEachCallAfterTheClockWasSet(t *testing.T) {
+	f := newFixed(map[time.Duration]int64{60 * second: 100})
+	f.plan.Proof.Strict, f.plan.Proof.Lead = true, int64(25*time.Millisecond)
+	f.plan.Proof.Until, f.plan.Proof.WallUntil = int64(second), int64(second)
+	g := gateOf(f, 0, nil)
+	g.Changed(at(second)) // the proof is over
+	stopped := g.Segment()
+	for i := range 3 {
+		if _, ok := take(g, clock.Instant{Mono: int64(2*second) + int64(i), Wall: int64(3 * second)}, 1); ok {
+			t.Fatal("issued without a proof")
+		}
+		if g.Segment() != stopped {
+			t.Fatalf("call %d after the clock was set ahead by a second had the gate begin another segment", i)
+		}
+	}
+}
+
 func TestShutUntil(t *testing.T) {
 	f := newFixed(map[time.Duration]int64{second: 1})
 	f.shutUntil = int64(1500 * time.Millisecond)
