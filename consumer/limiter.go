@@ -135,9 +135,9 @@ func (l *Limiter) Acquire(ctx context.Context, maxWait time.Duration) error {
 
 // Take is Acquire for n permits of one window, all or none, and returns the Permit; n is at
 // least 1, otherwise the error is ErrInvalid. It may be more than this instance's share:
-// others may lend the rest. If all are busy, they leave it a part of a window when it has waited for up to two: to so
-// many such calls that these have about the share. So give it a maxWait of more than two windows. More than the limit is
-// refused with ErrTooLarge.
+// others may lend the rest. If all are busy, they leave it a part of a window once it has waited for up to two windows. In
+// that way all such calls of this instance together get about its share. So give it a maxWait of more than two windows.
+// More than the limit is refused with ErrTooLarge.
 func (l *Limiter) Take(ctx context.Context, n int64, maxWait time.Duration) (Permit, error) {
 	g, err := l.acquire(ctx, n, maxWait)
 	if err != nil {

@@ -81,7 +81,7 @@ func (a *Account) Windows() *plans.Windows { return a.windows }
 func (a *Account) Adopt(windows *plans.Windows, share func(quota.Window) int64, budgets func() []protocol.Budget) {
 	a.begin(windows, share)
 	if len(windows.Budgets) > 0 || len(a.budgets) > 0 {
-		a.adoptBudgets(budgets()) // what it returns is 0: a key has no limit in flight
+		a.adoptBudgets(budgets()) // it returns 0, since a key has no limit in flight
 	}
 	a.dropEnded(func(s *span) int64 { return s.Window.End() })
 	a.guests.end(windows.Over)
@@ -133,8 +133,8 @@ func (s *span) enter(w quota.Window) {
 	*s = span{Count: shape.Count{Window: w, Bound: shape.Unbounded}, by: s.by}
 }
 
-// calledBefore returns Account.before for a span that leaves its window for w, while the account owes a debt. It is not
-// known, and so 0, unless w is the next window.
+// calledBefore returns Account.before for a span that leaves its window for w. debt is what the account owes. If w is not
+// the next window, what callers used in the one before w is not known, and the result is 0.
 func (s *span) calledBefore(w quota.Window, debt int64) int64 {
 	switch called := max(0, s.called()); {
 	case s.Window.Index+1 != w.Index:
@@ -177,7 +177,7 @@ func (a *Account) bounded(yield func(*span) bool) {
 }
 
 // shortest returns the span of the shortest window in which the account is limited. While the account is early that window
-// may not have begun (begun). If the account is limited in none, it is the span of the shortest window that runs, and nil if
+// may not have begun: the method begun tells. If the account is limited in none, it is the span of the shortest window that runs, and nil if
 // none runs. A window may run that does not limit this account: if only other keys have a limit of its length.
 func (a *Account) shortest() *span {
 	for i := range a.spans { // a plain loop, as in leftOfShares
@@ -286,8 +286,8 @@ func (a *Account) Confirm(w *queue.Waiter, n int64) bool {
 }
 
 // HandEnds returns the earliest monotonic instant at which what is in hand of a long limit ends: with its window or, of a
-// limit that counts by parts of time, with its part. It is clock.Forever if permits of no limit that binds are taken from
-// etcd: there is none, or all are Whole.
+// limit that counts by parts of time, with its part. It is clock.Forever if no limit that binds takes its permits from
+// etcd: no long limit binds, or all that do are Whole.
 func (a *Account) HandEnds() (at int64) {
 	at = clock.Forever
 	for b := range a.binding {
@@ -341,7 +341,7 @@ func (a *Account) Refund(n int64, epoch uint32, large bool) bool {
 // Uncharge takes out again n permits that a call had of a Front but that were not issued, because the provider gave none.
 // epoch is the account's when the front was opened, and windows are those that the front named, in which Front.Shut or
 // Front.More has booked them. In the same epoch they are taken out wherever they were booked. In a later one they are taken
-// out only of those windows in the parameter windows that still run.
+// out only of the spans that are still in a window which the front named.
 func (a *Account) Uncharge(n int64, epoch uint32, windows *plans.Windows) {
 	if a.Refund(n, epoch, false) {
 		return
@@ -415,10 +415,10 @@ func (a *Account) Opens(n, now int64, begins func() int64) int64 {
 	return a.windows.Opens(now)
 }
 
-// lendAgain returns the end, in corrected wall time, of the window after which others may lend n permits that they did not
-// lend before; 0 if none runs. It is the shortest window's. But vain says that in the last window in which others were asked
-// nothing came: then it supposes that they too have spent a longer limit of which n, and the debt, are not left here, and
-// returns the latest end of these windows.
+// lendAgain returns when others, who lend less than n permits now, may lend them: the end of the shortest window, in
+// corrected wall time; 0 if none runs. vain says that nothing came in the last window in which others were asked. Then each
+// limit that leaves fewer than n and the debt here is taken to be spent there too, and the result is the latest end of the
+// windows of these limits, if that is later.
 func (a *Account) lendAgain(n int64, vain bool) (end int64) {
 	s := a.shortest()
 	if s == nil {
@@ -458,8 +458,8 @@ func (a *Account) Own() int64 {
 	return own
 }
 
-// Forget retires the account if a new one would mean the same by the windows that run, and reports whether it is retired.
-// From then on it has nothing left, whatever it adopts: whoever still comes to it can issue, lend and pay nothing, since the
+// Forget retires the account if a new one in its place could exceed no limit (over), and no loan that is under way or may
+// still be made would be lost (asked). It reports whether the account is retired. From then on it has nothing left, whatever it adopts: whoever still comes to it can issue, lend and pay nothing, since the
 // account that comes next would not know of it.
 func (a *Account) Forget(windows *plans.Windows) bool {
 	if a.over(windows) && !a.asked(windows.Running) {

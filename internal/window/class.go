@@ -76,7 +76,7 @@ func (g *Gate) heldForLocked(c queue.Class) int64 {
 	return l.Newcomer(c) - g.segment.Load().keeps(c)
 }
 
-// issueLocked issues n of them.
+// issueLocked issues n of the permits that are held for the queue to a newcomer of class c: see heldForLocked.
 func (g *Gate) issueLocked(n int64, c queue.Class) queue.Grant {
 	l := &g.mu.ledger
 	g.advanceLocked()

@@ -252,7 +252,8 @@ func (g *Gate) Cancel(at clock.Instant, w *queue.Waiter) bool {
 }
 
 // Sure notes that the caller of an Unsure waiter that was queued and served has given the permits back, or will not. It is
-// called once for each. If it was the last one, those who wait are judged at the next rebuild, if that was put off.
+// called once for each. While there are any, judging whether waiters can be served in time is put off (mu.judge); after the
+// last one the next rebuild does it.
 func (g *Gate) Sure() {
 	g.mu.Lock()
 	defer g.unlock()
@@ -312,9 +313,9 @@ func (g *Gate) Close() {
 // planLocked returns the plan in force.
 func (g *Gate) planLocked() *plans.Plan { return g.mu.plan }
 
-// reachLocked moves the gate's present (mu.last) on to the instant at, unless a later one has come before: callers that read the clocks early may
-// come late. It takes the whole of one reading, since the planner's clock compares the two: the newest of one clock
-// beside an older one of the other would look as if somebody had set the clock.
+// reachLocked moves the gate's present (mu.last) on to the instant at, unless a later one has come before: callers that
+// read the clocks early may come late. It takes Mono and Wall of the same reading, since the planner's clock compares them:
+// a new Mono beside an old Wall would look as if somebody had set the clock.
 func (g *Gate) reachLocked(at clock.Instant) {
 	if at.Mono >= g.mu.last.Mono {
 		g.mu.last = at
@@ -343,8 +344,8 @@ func (g *Gate) runningLocked(at clock.Instant) *Segment {
 }
 
 // settleLocked ends the segment, and books the permits that were taken from it. It books them as of the segment's edge, even
-// if that lies ahead: nobody knows at which instant before it each was taken, and a permit that is booked too late is
-// counted for no shorter time. Nothing is held for the queue any more, and no segment runs:
+// if that lies ahead: nobody knows at which instant before it each was taken. A permit that is booked too late counts for
+// too long, never for too short a time. Nothing is held for the queue any more, and no segment runs:
 // the caller publishes the next one, as by rebuildLocked.
 func (g *Gate) settleLocked() {
 	s := g.segment.Load()
@@ -424,8 +425,8 @@ func (g *Gate) rebuildLocked(at clock.Instant) {
 }
 
 // adoptLocked makes a new plan if there is news or a new proof, or if the old plan has ended, or its proof has, and brings the
-// ledger to the present. It returns true if those who wait must be judged again: there was news, or the plan allows less
-// than was foreseen. A new window is no news, but while the queue is short they are judged then too (mu.judge).
+// ledger to the present. It returns true if those who wait must be judged again: there was news, the plan allows less
+// than was foreseen, or none was foreseen for now. A new window is no news, but while the queue is short they are judged then too (mu.judge).
 func (g *Gate) adoptLocked() (news bool) {
 	was := g.planLocked()
 	if !g.mu.void && !g.mu.proved && g.mu.last.Mono < was.Until && was.Proof.Over(g.mu.last) == g.mu.stale {
@@ -451,7 +452,8 @@ func (g *Gate) adoptLocked() (news bool) {
 //   - less: from then on fewer permits are kept for critical calls
 //   - more permits come: one more than now, or as many as the head of the queue wants, if that is more and the head is not
 //     a large call that small ones may pass. While a debt is owed, the next instalment is due instead. There is no such
-//     edge while the plan is shut, while corrected time stands still (early), or if a bucket never holds so many
+//     edge while the plan is shut, while a window that the account has entered has not begun (early), or if a bucket
+//     never holds so many
 //   - the segment has permits, and later ones must be told apart from them (slotEnd)
 //   - the queue is to be served again (Line.Again)
 //
@@ -528,8 +530,9 @@ func (g *Gate) headLocked() int64 {
 }
 
 // serveLocked goes along the queue in order, and gives each waiter its permits if it may have them now (Line.Fits): mostly,
-// if enough are held. One that lacks some keeps its place, and Line.Pass says whether those behind it may be served. A waiter that can never have so many is refused. In
-// shadow mode whoever lacks permits passes.
+// if enough are held. One that lacks some keeps its place, and Line.Pass says whether those behind it are looked at. One
+// that wants more than any plan has room for, now or soon, is refused (fitsLocked). In shadow mode whoever lacks permits
+// passes.
 func (g *Gate) serveLocked(s *Segment, p *plans.Plan) {
 	if g.mu.queue.Len() == 0 {
 		return

@@ -41,8 +41,8 @@ type long struct {
 	// back waits for it only while more is wanted: then it goes with the next taking (returns).
 	again  int64
 	funded int64 // monotonic instant at which permits were last taken; 0 for never
-	// before is what used was at funded, so used-before permits were issued since. used begins at 0 in each part, so next
-	// takes the used of the part that ended off before: it may be below 0.
+	// before is what used was at funded, so used-before permits were issued since. used begins at 0 in each part: so
+	// long.next subtracts the old part's used from before, which may then be below 0.
 	before int64
 	// active is the monotonic instant of the latest call that wanted or had permits; 0 for never. A call that waits, or has
 	// permits reserved, counts at each look.
@@ -171,7 +171,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 		order := now.Order(&b.Budget)
 		other := order == protocol.Other
 		next := order == protocol.Later || other
-		// used has nothing of earlier windows (but see next for a Whole limit), nor what was issued while the limit did not
+		// used has nothing of earlier windows (but see long.next for a Whole limit), nor what was issued while the limit did not
 		// bind. Refund cannot tell such permits from those in used, so a new epoch keeps it from taking off any.
 		if !b.binds || next {
 			a.epoch++
@@ -189,8 +189,8 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 				unended += calls - entered.underWay()
 			}
 			if b.stated.Until != 0 && entered.stated.Until != 0 && !entered.Whole {
-				// Etcd does not know it yet, so it is told at once. What etcd knows, by the total of the window before (restAt),
-				// goes with the next taking.
+				// What the provider has stated to this instance (b.stated) is in no total yet, so etcd is told at once. A rest
+				// that restAt has from the old window's total goes into the new window's with the next taking.
 				entered.state = wanting
 			}
 			*b = entered
@@ -565,7 +565,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 			b.again = b.tooFew(now)
 		}
 		b.need, b.low = 0, min(b.low, b.hand())
-	default: // nothing is left, or all is withheld: calls from again on have etcd asked once more
+	default: // nothing is left, or all is withheld: etcd is asked once more for calls that come after the instant again
 		b.again = b.tooFew(now)
 		b.need, b.low = 0, 0
 	}
