@@ -38,6 +38,24 @@ func TestWindowsFollowASuspension(t *testing.T) {
 	})
 }
 
+// Etcd's next answer ends a window that ended while the machine was suspended, also under hold: by the monotonic clock the
+// window would go on for nearly a minute.
+func TestAProofFollowsASuspension(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, slept := asleep()
+		l := open(t, feed.Over[feed.Source](s), consumer.Options{})
+		s.start(policyOf(t, "10/m"), 1)
+		tryTake(l, 4)
+		slept.Store(int64(3 * time.Minute))
+		time.Sleep(time.Second) // until the next probe
+		s.prove()
+		p := l.TryTake(10)
+		if at := time.Now().Add(3 * time.Minute); p.N() != 10 || at.Before(start(p)) || !at.Before(until(p)) {
+			t.Errorf("%d permits of %v to %v, and the clock says %v; want 10 of its window", p.N(), start(p), until(p), at)
+		}
+	})
+}
+
 // A permit is not valid any more if the machine was suspended beyond its end, also
 // where nobody has observed the clock since.
 func TestAPermitEndsInASuspension(t *testing.T) {

@@ -268,17 +268,18 @@ func (g *Gate) Changed(at clock.Instant) {
 	g.rebuildLocked(at)
 }
 
-// Proved tells the gate that the proof's end has moved on, and nothing else. It matters only while the proof binds (Strict).
-// Foreseen plans stay, unless the gate had stopped for want of a proof (stale): then those who wait are judged anew.
+// Proved tells the gate that the proof's end has moved on. While the proof binds (Strict), that makes a new plan due, and
+// foreseen ones stay. All plans are void if the gate had stopped for want of a proof (stale), or if the clocks have parted
+// since the plan was made: windows may then have ended that go on by its offset. Under the rule hold nothing else tells.
 func (g *Gate) Proved(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()
-	if !g.planLocked().Proof.Strict {
-		return
+	proof := &g.planLocked().Proof
+	g.mu.proved = g.mu.proved || proof.Strict
+	g.mu.void = g.mu.void || g.mu.stale || proof.Parted(at)
+	if g.mu.proved || g.mu.void {
+		g.rebuildLocked(at)
 	}
-	g.mu.proved = true
-	g.mu.void = g.mu.void || g.mu.stale
-	g.rebuildLocked(at)
 }
 
 // Tick does the work that is due at the instant at.

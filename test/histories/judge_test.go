@@ -362,7 +362,7 @@ func (f *fleet) total(s int, win quota.Window) int64 {
 func (f *fleet) allGuarded() bool {
 	guarded := true
 	f.policies(func(p *quota.Policy) {
-		// Under hold a suspension goes unseen until the window's end.
+		// Under hold a suspension goes unseen until the next proof.
 		guarded = guarded && !protocol.Shaped(p) && int64(p.Guard) >= f.e && !(f.kind == switches && p.Outage == quota.OutageHold)
 	})
 	return guarded

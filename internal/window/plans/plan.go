@@ -84,8 +84,11 @@ type Proof struct {
 
 // Over reports whether the proof does not allow permits at the instant at.
 func (p *Proof) Over(at clock.Instant) bool {
-	return p.Strict && (at.Mono >= p.Until || at.Wall >= p.WallUntil || at.Wall-at.Mono > p.Lead)
+	return p.Strict && (at.Mono >= p.Until || at.Wall >= p.WallUntil || p.Parted(at))
 }
+
+// Parted reports whether the two clocks have parted by more than Lead allows, also if the proof does not bind.
+func (p *Proof) Parted(at clock.Instant) bool { return at.Wall-at.Mono > p.Lead }
 
 // Lending says what an instance lends and borrows. The zero Lending is nothing.
 type Lending struct {
