@@ -81,6 +81,11 @@ function refuseTime(timeout: unknown): void {
   if (typeof timeout !== "number" || Number.isNaN(timeout)) throw new Refused(`timeout is ${inspect(timeout)}: must be a number of seconds; 0 does not wait`);
 }
 
+/** Throws Refused for what is no number of things. */
+function refuseCount(name: string, n: unknown): void {
+  if (!Number.isInteger(n) || (n as number) < 1) throw new Refused(`${name} is ${inspect(n)}: must be a whole number from 1`);
+}
+
 /** Has JSON.stringify write a number that JSON has not, such as NaN, by its name: quotad refuses that, and names the argument and its bounds. */
 const number = (_: string, value: unknown): unknown => (typeof value === "bigint" ? Number(value) : typeof value === "number" && !Number.isFinite(value) ? String(value) : value);
 
@@ -94,6 +99,7 @@ const noAnswer = 0;
 
 /** The answers to settle after which there is no ID: 409 and 422 have settled a part, and without an answer nobody knows. After others nothing was settled, and the cost can be corrected. */
 const settled = [200, 409, 422, noAnswer];
+const stands = "the reservation stands as the cost, unless quotad settled it and could not say so";
 
 /** Returns the error that an answer means, whatever was called: Limited, as others may get what this call did not, Unavailable, or Refused. None is what 404 means. */
 function refusal(status: number, { detail, retry_after: retryAfter = 0, wrong }: Answer, None = Refused): Limited | Refused {
@@ -208,7 +214,7 @@ export class Client {
   constructor(address = "/run/quotad/quotad.sock", options: { tls?: TLS; connections?: number } = {}) {
     refuseOthers(options, "connections", "tls");
     const { tls, connections = 64 } = options;
-    if (!Number.isInteger(connections) || connections < 1) throw new Refused(`connections is ${inspect(connections)}: must be a whole number from 1`);
+    refuseCount("connections", connections);
     if (typeof address !== "string" || !address) throw new Refused(`the address is ${inspect(address)}: must be the path of quotad's socket, or host:port with the option tls`);
     const isPort = /^[^/]+:\d+$/.test(address);
     if (tls && !isPort) throw new Refused(`the address is ${address}: with tls it is host:port, as quotad's --listen, such as 127.0.0.1:8787`);
@@ -244,9 +250,10 @@ export class Client {
       get endsIn() {
         return endsIn(answer, sent);
       },
-      /** Uses permits; false if too few are left, they are settled, or their window is over. */
+      /** Uses permits; false if too few are left, they are settled, or their window is over. Throws Refused for what is no number of permits. */
       take: (n = 1): boolean => {
-        if ((named && !answer.id) || !(n > 0 && n <= left) || isOver()) return false;
+        refuseCount("permits", n);
+        if ((named && !answer.id) || n > left || isOver()) return false;
         left -= n;
         return true;
       },
@@ -288,14 +295,18 @@ export class Client {
   }
 
   private settlement(answer: Answer) {
-    const named = answer.id !== undefined;
+    let gone = "there is no ID to settle by: ask with settleWithin"; // why there is no ID
+    if (answer.id) gone = "these permits were settled before, or given back or ended by close: settle once, and before close";
     return async (used: number[]): Promise<void> => {
       const id = answer.id;
-      if (!id && named) throw new Refused("these permits were settled before, or given back or ended by close: settle once, and before close");
-      if (!id) throw new Refused("there is no ID to settle by: ask with settleWithin");
+      if (!id) throw new Refused(gone);
       answer.id = undefined;
       const { status, answer: said } = await this.send(`/v1/permits/${id}/settle`, { used });
       if (!settled.includes(status)) answer.id = id;
+      if (status === noAnswer) {
+        gone = `quotad did not answer when these permits were settled: ${stands}`;
+        said.detail += `; ${stands}`;
+      }
       if (status !== 200) throw refusal(status, said);
     };
   }

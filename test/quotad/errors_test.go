@@ -204,10 +204,11 @@ func TestErrorsHaveOneRule(t *testing.T) {
 			server.Close() // with its socket
 			_, _ = io.WriteString(in, "\n")
 			line, err := lines.ReadString('\n')
-			if !strings.HasPrefix(line, "Unavailable: no quotad at "+socket+" (") || !strings.HasSuffix(line, "): it answered before: see whether it runs, and its log\n") {
+			const stands = "the reservation stands as the cost, unless quotad settled it and could not say so\n"
+			if !strings.HasPrefix(line, "Unavailable: no quotad at "+socket+" (") || !strings.HasSuffix(line, "): it answered before: see whether it runs, and its log; "+stands) {
 				t.Errorf("%v, it says %q of a quotad that has ended", err, line)
 			}
-			says(once)
+			says("Refused: quotad did not answer when these permits were settled: " + stands)
 			if rest, err := io.ReadAll(lines); err != nil || len(rest) > 0 {
 				t.Errorf("%v, it says %q too", err, rest)
 			}

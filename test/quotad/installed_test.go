@@ -64,7 +64,7 @@ func TestInstalledClients(t *testing.T) {
 		t.Fatal("QUOTIENT_PYTHON and QUOTIENT_NODE name no environments: .ci/run quotad makes them")
 	}
 	socket := followTheSteps(t)
-	play := func(want []string, command func() *exec.Cmd) {
+	play := func(want []string, command func() *exec.Cmd) []byte {
 		t.Helper()
 		out, err := command().CombinedOutput()
 		for _, line := range want {
@@ -72,6 +72,7 @@ func TestInstalledClients(t *testing.T) {
 				t.Errorf("%v, or it does not say %q: %s", err, line, out)
 			}
 		}
+		return out
 	}
 	says := [][]string{{"a permit\n", " calls with one batch\n", "one request, and 350 tokens\n"}, {"10 permits at the same time, and a batch\n"}}
 	all := examples(t, ofPython, "python", socket)
@@ -79,7 +80,10 @@ func TestInstalledClients(t *testing.T) {
 		t.Fatalf("%d examples of Python", len(all))
 	}
 	for i, text := range all {
-		play(says[i], func() *exec.Cmd { return exec.Command(python, "-I", "-c", text) })
+		out := play(says[i], func() *exec.Cmd { return exec.Command(python, "-I", "-X", "dev", "-c", text) })
+		if bytes.Contains(out, []byte("Warning")) { // such as of a connection that is left open
+			t.Errorf("Python warns: %s", out)
+		}
 	}
 	all = examples(t, ofTypeScript, "js", socket)
 	if len(all) != 1 {

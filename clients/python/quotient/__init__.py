@@ -62,6 +62,12 @@ def deadline_of(wants, timeout):
     return now() + max(0, min(timeout, FOREVER))
 
 
+def refuse_count(name, n):
+    """Raises Refused for what is no number of things."""
+    if not isinstance(n, int) or isinstance(n, bool) or n < 1:
+        raise Refused(f"{name} is {n!r}: must be a whole number from 1")
+
+
 def number(n):
     """Returns a number as JSON has it, or the name of what JSON has not, such as nan: quotad refuses that, and names the
     argument and its bounds."""
@@ -282,6 +288,7 @@ class Client(threading.local):  # a connection for each thread
 
 # What an answer to settle means for the ID: it is kept if nothing was settled, so that the cost can be corrected.
 SETTLED = 200, 409, 422, NO_ANSWER  # 409 and 422 have settled a part; without an answer nobody knows
+STANDS = "the reservation stands as the cost, unless quotad settled it and could not say so"
 
 
 class Granted(contextlib.AbstractContextManager):
@@ -291,6 +298,9 @@ class Granted(contextlib.AbstractContextManager):
     def __init__(self, client, answer, sent):
         self.client, self.id, self.pid = client, answer.get("id"), os.getpid()
         self.named = self.id is not None  # without an ID afterwards, they are settled, given back or ended
+        self.gone = "there is no ID to settle by: ask with settle_within"  # why there is no ID
+        if self.named:
+            self.gone = "these permits were settled before, or given back or ended by close: settle once, and before close"
         self.end = sent + answer["expires_in"]
         self.over = sent + answer["ends_in"] if "ends_in" in answer else None
         self.until, self.lock = answer["until"], threading.Lock()
@@ -313,16 +323,17 @@ class Granted(contextlib.AbstractContextManager):
         """Takes the ID, as a cost is settled once, or raises Refused."""
         with self.lock:
             of, self.id = self.id, None
-        if of is None and self.named:
-            raise Refused("these permits were settled before, or given back or ended by close: settle once, and before close")
         if of is None:
-            raise Refused("there is no ID to settle by: ask with settle_within")
+            raise Refused(self.gone)
         return of
 
     def end_settling(self, of, status, answer):
         """Puts the ID back if nothing was settled, and raises the error that an answer means."""
         if status not in SETTLED:
             self.id = of
+        if status == NO_ANSWER:
+            self.gone = f"quotad did not answer when these permits were settled: {STANDS}"
+            answer["detail"] += f"; {STANDS}"
         if status != 200:
             raise refusal(status, answer)
 
@@ -349,11 +360,13 @@ class Permits(Granted):
         self.permits, self.used = answer["permits"], 0
 
     def take(self, permits=1):
-        """Uses permits; False if too few are left, they are settled, or their window is over."""
+        """Uses permits; False if too few are left, they are settled, or their window is over. Raises Refused for what
+        is no number of permits."""
+        refuse_count("permits", permits)
         if self.pid != os.getpid():  # the lock may be that of a thread which is not here
             return False
         with self.lock:
-            if self.named and self.id is None or not 0 < permits <= self.permits - self.used or now() >= self.end:
+            if self.named and self.id is None or permits > self.permits - self.used or now() >= self.end:
                 return False
             self.used += permits
             return True

@@ -20,7 +20,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Literal
 
 import quotient
-from quotient import ANSWERED, NO_ANSWER, again_in, body_of, check, costs_of, deadline_of, host_of, now, text_of, unanswered
+from quotient import ANSWERED, NO_ANSWER, again_in, body_of, check, costs_of, deadline_of, host_of, now, refuse_count, text_of, unanswered
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -55,8 +55,7 @@ class Client:
     call, have 16 more. quotad allows a process 256 connections."""
 
     def __init__(self, address: str = "/run/quotad/quotad.sock", tls: SSLContext | None = None, connections: int = 64) -> None:
-        if not isinstance(connections, int) or connections < 1:
-            raise quotient.Refused(f"connections is {connections!r}: must be a whole number from 1")
+        refuse_count("connections", connections)
         self.address, self.tls, self.connections = check(address, tls), tls, connections
         self.idle: list[Any] = []
         self.loop: asyncio.AbstractEventLoop | None = None  # of its calls
@@ -233,7 +232,8 @@ class Permits(Granted):
         return self._of.permits
 
     def take(self, permits: int = 1) -> bool:
-        """Uses permits; False if too few are left, they are settled, or their window is over."""
+        """Uses permits; False if too few are left, they are settled, or their window is over. Raises Refused for what
+        is no number of permits."""
         return self._of.take(permits)
 
     async def close(self) -> None:

@@ -98,6 +98,17 @@ await inASecond(async () => {
   assert(none.take());
 });
 
+// What is no number of permits to take is named, and nothing is lost by it.
+await inASecond(async () => {
+  const before = await left("p");
+  const batch = await quotad.acquire("p", { permits: 3, timeout: 60, partial: true });
+  for (const [wrong, given] of [[1.5, "1.5"], [0, "0"], [-1, "-1"], [NaN, "NaN"], [Infinity, "Infinity"], [true, "true"], ["2", "'2'"], [null, "null"], [2n, "2n"]])
+    assert.throws(() => batch.take(wrong), (e) => e instanceof Refused && e.message === `permits is ${given}: must be a whole number from 1`);
+  assert(batch.take() && !batch.take(3), "what was refused is taken");
+  await batch.close();
+  assert.equal(before - (await left("p")), 1, "what was not taken has not come back");
+});
+
 // An argument that is no number, or one that nobody can mean: the argument, the value and the bounds are named.
 for (const [permits, given] of [[NaN, '"NaN"'], [Infinity, '"Infinity"'], [1e19, "10000000000000000000"]])
   await assert.rejects(quotad.acquire("q", { permits }), refused(`permits: ${given} given, must be a whole number from 1 to 1000000000000`));

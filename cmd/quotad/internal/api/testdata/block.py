@@ -169,6 +169,19 @@ async def arguments(quotad):
         await quotad.acquire("q", timeout=timeout)
 
 
+async def takes(quotad):
+    """Takes what is no number of permits: it is named, and nothing is lost by it."""
+    before = left("p")
+    async with await quotad.acquire("p", 3, timeout=60, partial=True) as batch:
+        for wrong in 1.5, 2.0, 0, -1, math.nan, math.inf, True, "2", None, decimal.Decimal(1):
+            try:
+                sys.exit(f"take({wrong!r}) is {batch.take(wrong)}")
+            except quotient.Refused as e:
+                assert str(e) == f"permits is {wrong!r}: must be a whole number from 1", e
+        assert batch.take() and not batch.take(3), "what was refused is taken"
+    assert before - left("p") == 1, "what was not taken has not come back"
+
+
 async def refusal_leaves_its_process(quotad):
     """A pool of processes hands a worker's error to its parent as pickle."""
     try:
@@ -187,6 +200,7 @@ async def main():
         await in_a_second(lambda: settlements(quotad))
         await ends(quotad)
         await arguments(quotad)
+        await in_a_second(lambda: takes(quotad))
         await refusal_leaves_its_process(quotad)
 
 
