@@ -213,7 +213,7 @@ func (e *edit) run(ctx context.Context, etcd connection, providers []string) ([]
 	var waits []*waitJSON
 	for _, r := range results {
 		if r.changed && !e.dryRun && e.wait > 0 {
-			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: r.inForce, policy: r.new.Revision}
+			r.Wait = &waitJSON{Provider: r.Provider, Revision: r.new.Revision, InForce: r.inForce, policy: r.new.Revision, paused: r.new.Policy.Mode == quota.ModePause}
 			waits = append(waits, r.Wait)
 		}
 		if e.a.format == format.Table {

@@ -30,6 +30,7 @@ type waitJSON struct {
 	Laggards  []laggard `json:"laggards,omitempty"`
 
 	policy  int64 // revision of the policy; Revision is later where limits of single keys changed after it
+	paused  bool  // the policy has all issue nothing: once all have applied it, it is in force
 	healthy bool  // wait until instances issue permits, too
 	only    bool  // nothing was changed
 }
@@ -78,7 +79,7 @@ func waitFor(ctx context.Context, operator *admin.Client, provider string) (*wai
 	if err != nil && !errors.Is(err, coordinator.ErrPermission) {
 		return nil, err
 	}
-	w, was := &waitJSON{Provider: provider, Revision: s.Revision, policy: s.Revision}, quota.Policy{}
+	w, was := &waitJSON{Provider: provider, Revision: s.Revision, policy: s.Revision, paused: s.Policy.Mode == quota.ModePause}, quota.Policy{}
 	for _, r := range records {
 		if r.Revision == s.Revision && r.Old != nil {
 			was = *r.Old
@@ -203,10 +204,15 @@ func (w *waitJSON) look(ctx context.Context, operator *admin.Client) (bool, erro
 		}
 		return false, err
 	}
-	if w.count(&f, time.Now()); w.Applied < w.Instances && f.Policy.Revision == 0 {
+	now := time.Now()
+	if w.count(&f, now); w.Applied < w.Instances && f.Policy.Revision == 0 {
 		err = fmt.Errorf("the policy of %s was deleted while waiting", w.Provider)
 	}
-	return w.Applied == w.Instances && (w.Instances > 0 || !w.healthy), err
+	done := w.Applied == w.Instances && (w.Instances > 0 || !w.healthy)
+	if done && w.paused && w.InForce.After(now) {
+		w.InForce = now.Truncate(time.Millisecond).UTC()
+	}
+	return done, err
 }
 
 // unknown says of a change that it is written, where an error keeps it from being followed.

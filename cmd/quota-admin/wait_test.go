@@ -70,6 +70,16 @@ func TestWaitTellsWhenAllHaveApplied(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &result); err != nil || result.Wait == nil || result.Wait.Applied != 3 || result.Wait.Instances != 3 || result.Wait.Revision <= revision {
 		t.Errorf("%v: %s", err, stdout)
 	}
+	stdout, _ = b.want(exitDone, "wait", "p", "-o", "json")
+	var waited struct{ Waits []waitJSON }
+	if err := json.Unmarshal([]byte(stdout), &waited); err != nil || len(waited.Waits) != 1 {
+		t.Fatalf("%v: %s", err, stdout)
+	}
+	for _, w := range []waitJSON{*result.Wait, waited.Waits[0]} { // all have stopped
+		if now := time.Now(); w.InForce.IsZero() || w.InForce.After(now) {
+			t.Errorf("at %v a pause that all have applied is in force from %v", now, w.InForce)
+		}
+	}
 	b.namesTheSilent(3, "mode pause -> enforce", func() (string, string) {
 		b.want(exitDone, "pause", "p")
 		return b.want(exitLate, "resume", "p", "--wait=2s")
