@@ -45,7 +45,8 @@ const (
 // Order says how the window stands to o, of a limit of the same Window. Windows of one limit do not overlap. So where two
 // do that begin at different times, it has become another limit: of another phase, or of the days or months of another zone.
 // Of a limit that counts by parts it is the number of the part that decides: an instance begins the parts of a limit
-// in flight at other times under another guard.
+// in flight at other times under another guard. If o is the next part but overlaps this one, it has begun by a higher guard,
+// and goes on.
 func (b *Budget) Order(o *Budget) Order {
 	at, was := b.Start, o.Start
 	if b.ByParts() {
@@ -54,7 +55,7 @@ func (b *Budget) Order(o *Budget) Order {
 	switch {
 	case b.Sliding != o.Sliding || b.InFlight != o.InFlight:
 		return Other
-	case at == was:
+	case at == was, b.InFlight && at < was && o.Start < b.End:
 		return Same
 	case !b.ByParts() && b.Start < o.End && o.Start < b.End:
 		return Other

@@ -58,4 +58,9 @@ func TestOrder(t *testing.T) {
 	if is.Start >= was.Start || is.Order(&was) != Same || was.Order(&is) != Same {
 		t.Errorf("under another guard a part begins at %d in place of %d, and is another one", is.Start, was.Start)
 	}
+	was = window("9 inflight hold=1h", "UTC", is.End, time.Minute)
+	is = window("9 inflight hold=1h", "UTC", was.Start, 0)
+	if is.End <= was.Start || is.Order(&was) != Same {
+		t.Errorf("a part that began at %d by a higher guard does not go on until %d", was.Start, is.End)
+	}
 }

@@ -58,11 +58,13 @@ func TestAnAccountFollowsTheZone(t *testing.T) {
 }
 
 // Another guard moves when an instance begins the parts of a limit in flight. The part that runs goes on, whether it would
-// begin earlier by the new one or later, and the calls of it end as they would have.
+// begin earlier by the new one or later, also where it has only just begun by the old one, and the calls of it end as they
+// would have.
 func TestAnotherGuardStopsNoCalls(t *testing.T) {
 	t.Parallel()
 	limit := quota.Limit{Permits: 12, Window: 8 * time.Minute, InFlight: true}
-	for _, whole := range []bool{false, true} {
+	for i := range 4 {
+		whole, was := i%2 > 0, time.Duration(i/2)*20*time.Second
 		a := new(Account)
 		at := func(guard time.Duration, now int64) (of protocol.Budget) {
 			of = protocol.BudgetOf(limit, &quota.Policy{Timing: quota.Timing{Guard: guard}}, time.UTC, now, 3)
@@ -75,8 +77,8 @@ func TestAnotherGuardStopsNoCalls(t *testing.T) {
 			}
 			return of
 		}
-		now := hour
-		first := at(0, now)
+		now := at(was, hour).End
+		first := at(was, now)
 		if !whole {
 			a.Wants(5, now)
 			fund(a, a.TakeUse("", 8, now)[0], 12, 0, now)
@@ -85,11 +87,11 @@ func TestAnotherGuardStopsNoCalls(t *testing.T) {
 		grant := a.inFlight().grantOf(now, a.Epoch())
 		for _, guard := range []time.Duration{20 * time.Second, 0, 10 * time.Second} {
 			of := at(guard, now)
-			if guard > 0 && of.Start == first.Start {
+			if guard != was && of.Start == first.Start {
 				t.Fatal("the guard does not move the part")
 			}
 			if n := a.Left(); n != 7 {
-				t.Errorf("guard %v: %d permits are left", guard, n)
+				t.Errorf("guard %v after %v: %d permits are left", guard, was, n)
 			}
 		}
 		if !a.end(2, grant, now) || a.Left() != 9 {
