@@ -28,9 +28,8 @@ type Planner interface {
 // a newcomer of a higher class than all who wait may have that too (Line.Newcomer). So the fast path need not know that
 // there is a queue.
 //
-// The first to see that a segment is over, a caller or the alarm, does the work of
-// its end. Every method that takes the lock ends in unlock, which tells the alarm
-// when it has to ring: so no method has to remember.
+// The first to see that a segment is over, a caller or the alarm, does the work of its end. Every method that takes the
+// lock ends in unlock, which tells the alarm when it has to ring: so no method has to remember.
 type Gate struct {
 	// segment is the one to take from. Replaced under mu, read by everybody.
 	segment atomic.Pointer[Segment]
@@ -116,16 +115,14 @@ func NewGate(planner Planner, decided func(*queue.Waiter, queue.Grant, queue.Ver
 	return g
 }
 
-// Bound sets how many waiters there may be at once; 0 means no bound. Those that
-// wait already stay.
+// Bound sets how many waiters there may be at once; 0 means no bound. Those that wait already stay.
 func (g *Gate) Bound(places int) {
 	g.mu.Lock()
 	defer g.unlock()
 	g.mu.places = places
 }
 
-// Segment returns the segment to take from, for callers that keep the fast path
-// in their own hands.
+// Segment returns the segment to take from, for callers that keep the fast path in their own hands.
 func (g *Gate) Segment() *Segment { return g.segment.Load() }
 
 // unlock releases the lock and tells the alarm when something is due.
@@ -137,10 +134,9 @@ func (g *Gate) unlock() {
 	}
 }
 
-// wakeLocked returns when Tick is due: at the segment's end, and at the earliest
-// deadline. After a Tick the result is later than the instant of the Tick, since that moves
-// on from a segment that is over, and serves or refuses the waiters that are due: so the
-// alarm cannot ring in vain for ever.
+// wakeLocked returns when Tick is due: at the segment's end, and at the earliest deadline. After a Tick the result is later
+// than the instant of the Tick, since that moves on from a segment that is over, and serves or refuses the waiters that are
+// due: so the alarm cannot ring in vain for ever.
 func (g *Gate) wakeLocked() int64 {
 	if g.mu.closed || g.mu.queue.Len() == 0 && g.mu.ledger.debt == 0 {
 		return clock.Forever
@@ -516,8 +512,7 @@ func (g *Gate) wantLocked(n int64) {
 	g.wantNowLocked(n)
 }
 
-// keepLocked has pacing keep n permits together, for a caller that was refused or told
-// when to come.
+// keepLocked has pacing keep n permits together, for a caller that was refused or told when to come.
 func (g *Gate) keepLocked(n int64) {
 	g.mu.ledger.wanted.Note(n)
 }
