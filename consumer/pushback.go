@@ -38,6 +38,9 @@ func (l *Limiter) Resume() {
 // With quota.BackoffFleet all others pause too when two instances were asked within 2 s,
 // in fleets of up to 3 one, or when more than a tenth of this instance's calls are
 // refused. Such refusals without retryAfter cause a pause of one second.
+//
+// After the pause shares of windows of up to a second grow from a third to the whole in 2 s; with a
+// policy's WarmUp, those of all windows do in that time.
 func (l *Limiter) Throttled(retryAfter time.Duration, why string) {
 	k := l.core
 	issued := k.gate.Issued(k.clock.Now())

@@ -38,7 +38,7 @@ func TestApplyIsOneTransaction(t *testing.T) {
 		}
 	}
 	// Those that stay the same do not count.
-	if stdout, _ = b.want(exitDone, "apply", "-f", write(most+1, 10)); !strings.Contains(stdout, "1 changed at revision") || !strings.Contains(stdout, "64 as they were") {
+	if stdout, _ = b.want(exitDone, "apply", "-f", write(most+1, 10)); !strings.Contains(stdout, "policies: 1 changed at revision") || !strings.Contains(stdout, "64 as they were") {
 		t.Errorf("one more: %s", stdout)
 	}
 	// One that is wrong keeps all from being written.

@@ -235,6 +235,9 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 	return all, nil
 }
 
+// keysShown bounds the keys of a provider whose changes the table of apply shows.
+const keysShown = 10
+
 func (a *app) applied(results []*editResult, keys map[string]map[string]keyChangeJSON, dryRun bool) error {
 	r := applyJSON{Changes: []*editResult{}, Keys: keys, DryRun: dryRun}
 	did, verb := "changed", "changed"
@@ -250,9 +253,17 @@ func (a *app) applied(results []*editResult, keys map[string]map[string]keyChang
 		did, verb = "would change", "would change"
 	}
 	return a.emit(r, func(w io.Writer) {
-		fmt.Fprintf(w, "%d %s, %d as they were\n", len(r.Changes), did, r.Unchanged)
+		fmt.Fprintf(w, "policies: %d %s, %d as they were\n", len(r.Changes), did, r.Unchanged)
 		for _, provider := range slices.Sorted(maps.Keys(r.Keys)) {
-			fmt.Fprintf(w, "%s: limits of %s %s\n", format.Show(provider), format.Count(len(r.Keys[provider]), "key"), verb)
+			of := r.Keys[provider]
+			fmt.Fprintf(w, "%s: limits of %s %s\n", format.Show(provider), format.Count(len(of), "key"), verb)
+			for i, name := range slices.Sorted(maps.Keys(of)) {
+				if i == keysShown {
+					fmt.Fprintf(w, "%s: and %s; -o json shows all\n", format.Show(provider), format.Count(len(of)-i, "more key"))
+					break
+				}
+				(&keyResult{Provider: provider, Key: name, Old: of[name].Old, New: of[name].New, Changed: true}).table(w)
+			}
 		}
 	})
 }

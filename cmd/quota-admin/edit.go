@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,7 +35,7 @@ type edit struct {
 	exists   bool      // refuse where none is set
 	resume   bool      // end a back-off too
 	withhold bool      // etcd has lost its data: hand out nothing in the running windows of long limits
-	already  string    // says that nothing would change, where the command knows it better
+	already  string    // says that nothing would change; empty: the command says so itself
 	at       time.Time // from when on it is meant to be in force; zero: now
 	// next returns the new policy; who writes it, when and why is filled in.
 	next func(ctx context.Context, operator *admin.Client, old admin.Stored, now time.Time) (quota.Policy, error)
@@ -44,6 +43,8 @@ type edit struct {
 
 // anyRevision stands for no --if-revision: a policy's revisions are 0 or more.
 const anyRevision = int64(-1)
+
+const noChange = "nothing to change"
 
 // edits makes cmd a change of a policy, with the flags that all changes have.
 func (a *app) edits(cmd *cobra.Command, least int64) *edit {
@@ -134,10 +135,10 @@ type editResult struct {
 	New      *storedJSON `json:"new"` // revision 0: it was not written
 	DryRun   *sharesJSON `json:"dry_run,omitempty"`
 	Wait     *waitJSON   `json:"wait,omitempty"`
+	Ended    bool        `json:"backoff_ended,omitempty"` // in a dry run: would be ended
 
 	old, new admin.Stored
 	changed  bool
-	ended    bool   // a back-off
 	counts   string // what is assumed, or withheld, of what was used before; empty: nothing
 	inForce  time.Time
 }
@@ -193,8 +194,8 @@ func (e *edit) make(ctx context.Context, etcd connection, providers []string) ([
 			}
 			r.DryRun = compareShares(&f, r.new.Policy, r.inForce)
 		}
-		if e.resume && !e.dryRun {
-			if r.ended, err = operator.Resume(ctx, r.Provider); err != nil {
+		if e.resume {
+			if r.Ended, err = e.endBackoff(ctx, operator, r.Provider); err != nil {
 				return results, err
 			}
 		}
@@ -221,9 +222,6 @@ func (e *edit) run(ctx context.Context, etcd connection, providers []string) ([]
 				return nil, err
 			}
 		}
-		if r.ended {
-			e.a.note("the back-off that the provider had asked for is ended")
-		}
 	}
 	if e.dryRun {
 		e.a.note("dry run: nothing was written")
@@ -234,14 +232,18 @@ func (e *edit) run(ctx context.Context, etcd connection, providers []string) ([]
 	return results, err
 }
 
-// tell says what a change does, or would do. Of several, unchanged policies are passed over.
+// tell says what a change does, or would do.
 func (e *edit) tell(r *editResult, several bool, now time.Time) error {
 	var lines []string
 	if r.changed {
 		writeChange(e.a.stdout, r.old, r.new, now)
 		lines = effects(r.old.Policy, r.new.Policy, now)
-	} else if !several {
-		fmt.Fprintf(e.a.stdout, "%s: %s (revision %d)\n", format.Show(r.Provider), cmp.Or(e.already, "nothing to change"), r.old.Revision)
+	} else if e.already != "" && !r.Ended {
+		fmt.Fprintf(e.a.stdout, "%s: %s (revision %d)\n", format.Show(r.Provider), e.already, r.old.Revision)
+	}
+	if r.Ended {
+		does := map[bool]string{false: "is", true: "would be"}[e.dryRun]
+		fmt.Fprintf(e.a.stdout, "%s: the back-off that the provider had asked for %s ended\n", format.Show(r.Provider), does)
 	}
 	if r.counts != "" {
 		lines = append(lines, r.counts)

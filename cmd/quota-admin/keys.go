@@ -189,7 +189,7 @@ func (r *keyResult) table(w io.Writer) {
 		return text
 	}
 	if !r.Changed {
-		fmt.Fprintf(w, "%s: nothing to change (%s)\n", key, limits(r.New))
+		fmt.Fprintf(w, "%s: %s (%s)\n", key, noChange, limits(r.New))
 		return
 	}
 	fmt.Fprintf(w, "%s: %s -> %s\n", key, limits(r.Old), limits(r.New))

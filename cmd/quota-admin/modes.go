@@ -61,6 +61,15 @@ held meanwhile. Use it to try a limit before it is enforced.`},
 	return all
 }
 
+// endBackoff ends a back-off, and reports whether there was one. A dry run only looks for it.
+func (e *edit) endBackoff(ctx context.Context, operator *admin.Client, provider string) (ended bool, err error) {
+	if !e.dryRun {
+		return operator.Resume(ctx, provider)
+	}
+	t, err := feed.Inside(operator).Throttle(ctx, provider)
+	return t != nil, err
+}
+
 // toMode returns the policy in another mode; "" ends a pause.
 func toMode(ctx context.Context, operator *admin.Client, old admin.Stored, mode quota.Mode, now time.Time) (p quota.Policy, err error) {
 	p = change.Carry(old.Policy, old.Policy, now)
@@ -121,7 +130,7 @@ again. The greatest step is not checked, since the policy was in force before.`,
   quota-admin rollback payments/charge 17 --dry-run`,
 	}
 	e := a.edits(cmd, 0)
-	e.lazy = true
+	e.lazy, e.already = true, noChange
 	cmd.PreRun = func(_ *cobra.Command, args []string) {
 		revision = revisionOf(args[1])
 		if e.reason == "" {

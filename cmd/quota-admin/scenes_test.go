@@ -392,6 +392,7 @@ apply -f testdata/overrides.yaml --dry-run
 apply -f testdata/overrides.yaml --force --dry-run
 apply -f testdata/overrides.yaml --force -o json
 apply -f testdata/overrides.yaml
+apply -f testdata/manykeys.yaml --force --dry-run
 keys delete payments/charge tenants/eu_7 --dry-run
 keys delete payments/charge tenants/eu_7
 keys delete payments/charge tenants/eu_7

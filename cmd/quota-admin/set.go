@@ -62,7 +62,7 @@ the policy is written at the same moment.`,
 	addFlag(a, cmd, &s.At, "at", when, "make the change at `TIME`, in the same window on every instance; at least settle, two clock errors and 200ms ahead, 3.3s by default")
 	addFlag(a, cmd, &s.For, "for", positive, "take the change back after this `duration`")
 	e := a.edits(cmd, 0)
-	e.steps, e.lazy = true, true
+	e.steps, e.lazy, e.already = true, true, noChange
 	cmd.Flags().BoolVar(&e.force, "force", false, forceUsage)
 	e.withholdFlag(cmd)
 	cmd.Flags().BoolVar(&create, "create", false, "set a new provider although another has nearly the same name, or its name has a blank")
