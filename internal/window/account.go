@@ -29,8 +29,8 @@ type Account struct {
 	windows *plans.Windows // those of the latest Adopt; nil before the first
 	spans   []span         // shortest first
 	budgets []long         // the long limits, which the policy calls budgets
-	// early says that corrected time was set back behind the start of a window, of a span or of a long limit, that the
-	// account had entered. Nothing is issued until that window begins again.
+	// early says that corrected time was set back to before the start of a window that the account had entered, in a span
+	// or in a long limit. Nothing is issued until that window begins again.
 	early bool
 	// forgotten says that the account is retired (Forget): another one counts for the key from then on, and this one has
 	// nothing left for good.
@@ -60,8 +60,8 @@ type Account struct {
 }
 
 // span counts the permits of an account in one window: the running one of its length or, while the account is early, one
-// that has not begun. Its Bound is this instance's own share and what it borrowed; its Used is what callers used, and what
-// was lent and has paid debts. If the limit is removed, the span stays while its permits count (dropEnded), since the limit
+// that has not begun. Its Bound is this instance's own share and what it borrowed; its Used is the sum of what callers
+// used, what was lent, and what has paid debts. If the limit is removed, the span stays while its permits count (dropEnded), since the limit
 // may come back.
 type span struct {
 	shape.Count
@@ -152,8 +152,8 @@ func (s *span) called() int64 { return s.Used - s.lent - s.paid }
 // own is the part of Bound that is this instance's own share, where a limit binds.
 func (s *span) own() int64 { return s.Bound - s.borrowed }
 
-// dropEnded forgets a span if no limit binds in it, no window of its length runs, and its permits count no more: until
-// returns the corrected wall time from which on they do not, which is later than the window's end under some shapes.
+// dropEnded forgets a span if no limit binds in it, no window of its length runs, and its permits have stopped to count.
+// The function until returns the corrected wall time at which they stop: the window's end or, under some shapes, later.
 func (a *Account) dropEnded(until func(*span) int64) {
 	was := len(a.spans)
 	a.spans = slices.DeleteFunc(a.spans, func(s span) bool { return s.Bound == shape.Unbounded && !a.runs(&s) && until(&s) <= a.windows.Over })
@@ -268,8 +268,8 @@ func (a *Account) MayReturn(n int64) bool {
 // Reserves reports whether permits are reserved.
 func (a *Account) Reserves() bool { return a.reserved > 0 }
 
-// Unreserve ends a reservation of n permits without issuing them. w is the caller's waiter, by which the trade knows a large
-// call again; it is nil for a call that may not wait.
+// Unreserve ends a reservation of n permits without issuing them. w is the caller's waiter, by which the trade recognizes a
+// large call; it is nil for a call that may not wait.
 func (a *Account) Unreserve(w *queue.Waiter, n int64) {
 	a.reserved -= a.trade.ended(w, n, false)
 }
@@ -373,7 +373,7 @@ func (a *Account) Common() (start, end int64) {
 }
 
 // Opens returns a monotonic instant before which n permits of the own share cannot come, for a call that cannot have them
-// now, if there is no news. A window lacks permits if it leaves fewer than n and the debt; end is when the last of those has
+// now, if there is no news. A window lacks permits if it leaves fewer than n plus the debt; end is when the last of those has
 // ended, the windows of long limits among them. The first case that applies decides:
 //
 //   - before the first Adopt: now;
@@ -417,7 +417,7 @@ func (a *Account) Opens(n, now int64, begins func() int64) int64 {
 
 // lendAgain returns when others, who lend less than n permits now, may lend them: the end of the shortest window, in
 // corrected wall time; 0 if none runs. vain says that nothing came in the last window in which others were asked. Then each
-// limit that leaves fewer than n and the debt here is taken to be spent there too, and the result is the latest end of the
+// limit that leaves fewer than n plus the debt here is taken to be spent there too, and the result is the latest end of the
 // windows of these limits, if that is later.
 func (a *Account) lendAgain(n int64, vain bool) (end int64) {
 	s := a.shortest()

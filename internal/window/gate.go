@@ -87,10 +87,10 @@ type Gate struct {
 // NewGate returns a gate that issues nothing until it has a plan: callers that may wait are queued. It asks the planner at
 // its first rebuild: with Changed at the latest.
 //
-// decided is called once for each waiter that Enter has queued, unless Cancel takes it away: with the window and Granted
-// or Passed, or with the reason. Waiters that are served in one go along the queue are told in its order; one that is
-// passed, displaced or overdue may be told later or sooner than its neighbours. decided is called under the gate's lock:
-// it must not block and must not call the gate.
+// decided is called once for each waiter that Enter has queued, unless Cancel takes it away: with its grant and Granted
+// or Passed, or with an empty grant and the verdict that refuses it. Waiters that are served in one go along the queue are
+// told in its order. One that others overtook, that was displaced, or whose deadline has come may be told before or after
+// its neighbours. decided is called under the gate's lock: it must not block and must not call the gate.
 //
 // alarm is called without the lock whenever there are waiters or debts, with the monotonic
 // instant at which Tick must be called at the latest. Of several calls the earliest
@@ -266,7 +266,8 @@ func (g *Gate) Changed(at clock.Instant) {
 
 // Proved tells the gate that the proof's end has moved on. While the proof binds (Strict), that makes a new plan due, and
 // foreseen ones stay. All plans are void if the gate had stopped for want of a proof (stale), or if the clocks have parted
-// since the plan was made: windows may then have ended that go on by its offset. Under the rule hold nothing else tells.
+// since the plan was made: by the plan's offset a window may then seem to run that has ended. Under the rule hold only this
+// call notices that.
 func (g *Gate) Proved(at clock.Instant) {
 	g.mu.Lock()
 	defer g.unlock()

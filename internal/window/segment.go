@@ -75,7 +75,7 @@ type Segment struct {
 	lead int64
 	// floor is how many of the permits left are kept for critical calls.
 	floor int64
-	// large: a call that wants more than this goes by the queue (Leaves). 0 says that none does: nothing can be borrowed
+	// large: a call without a key that wants more than this goes by the queue (Leaves). 0 says that none does: nothing can be borrowed
 	// here.
 	large int64
 	// Grant is the window of the permits.
@@ -87,8 +87,9 @@ type Segment struct {
 }
 
 // Take takes n permits for a call of class c, all or none, at the monotonic instant now. It fails if left has fewer
-// than n for the class, or if now is not before until; Open tells which. It does not look behind a front (Gate.Unback),
-// nor at the wall clock: of a Strict segment the caller has checked WallValid.
+// than n for the class, or if now is not before until; Open tells which. It does not take permits that
+// back a front (Gate.Unback puts those into left again), and does not look at the wall clock: of a Strict segment the
+// caller has checked WallValid.
 func (s *Segment) Take(now, n int64, c queue.Class) bool {
 	if now >= s.until {
 		return false
@@ -131,8 +132,8 @@ func (s *Segment) WallValid(at clock.Instant) bool {
 	return at.Wall < s.wallUntil && at.Wall-at.Mono <= s.lead
 }
 
-// Leaves reports whether n permits make a call large. A large call that may wait must go by the queue, which keeps back
-// what small calls will want.
+// Leaves reports whether n permits make a call without a key large. Such a call goes by the queue if it may wait: the
+// queue keeps back what small calls will want.
 func (s *Segment) Leaves(n int64) bool { return s.large > 0 && n > s.large }
 
 // Open reports whether the segment is the one to ask at the monotonic instant now. If
@@ -196,7 +197,7 @@ type Front struct {
 	//
 	// In each mode it also has the number of permits of the provider that back the front:
 	//
-	//	b -> b+k   Gate.Back, under the gate's lock: left of the segment that runs falls by k
+	//	b -> b+k   Gate.Back, under the gate's lock, takes k off the field left of the segment that runs
 	//	b -> b-k   any caller that takes k of the key too, by the same compare-and-swap
 	//	b -> 0     Segment.unback, under the gate's lock; it returns the exact number
 	//
@@ -213,8 +214,8 @@ type Front struct {
 	//     has the account's epoch;
 	//   - no window is used that had ended before the call came: the segment is the same or a later one;
 	//   - a shape books the permits at the edge of that segment. That may be before the edge of the call's own segment, but
-	//     it is later than the call: whoever had that segment back the front came after the call, and found the segment
-	//     open.
+	//     it is later than the call: the call for which Gate.Back was run on that segment came after this one, and found the
+	//     segment open.
 	//
 	// The call's permit has the Grant of its older segment all the same. Where windows are aligned, and the provider has
 	// entered another one by then, the permit cannot be given back.
@@ -438,9 +439,9 @@ func (f *Front) More(a *Account) (taken int64) {
 // account has no long limits. If they leave more, and calls get none of it only because of a debt, the front stays shut.
 // Such a debt was not paid because the proof is over (Segment.Stale). Once there is a new proof it is paid, and calls get
 // the rest; but a new proof does not change the windows, so that a front which refuses would go on refusing. The account's
-// lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due. quiet
-// has the sum over all keys count the refusals once the front is shut, not one by one (partQuiet); the fronts of other
-// keys are not quiet then.
+// lock is held. Its holder has just refused a call, by the segment that runs, and has had others asked if that was due. With
+// quiet the refusals are added to the sum over all keys only when the front is shut, not one by one (partQuiet). At most
+// one key's front is quiet at a time.
 func (f *Front) Refuse(a *Account, quiet bool) {
 	if a.leftOfShares() <= a.reserved && len(a.budgets) == 0 {
 		p := partSpent
