@@ -29,6 +29,8 @@ type result struct {
 	failed              []string
 	slow                []string // what a machine that is too busy would fail at as well
 	trace               string   // what the traces say
+	still               []string // when this machine stood still, as the witness saw it
+	used                []int64  // permits of each of the windows
 }
 
 // recoverWithin is S' + S + 2 windows.
@@ -75,6 +77,7 @@ func measure(r *record, limit int64, active int64, fault span, restarted, end in
 	sum, n := 0.0, 0
 	for start := first; start <= last; start += w {
 		m.windows++
+		m.used = append(m.used, r.Issued[start])
 		touched := fault.to != 0 && start+w > fault.from && start < fault.to+int64(max(0, m.recovered))
 		if touched {
 			m.dip = min(m.dip, used(start))

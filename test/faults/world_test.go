@@ -38,6 +38,7 @@ type world struct {
 	fabric  *fabric
 	workers []*host
 	times   *timeServers
+	witness *witness
 }
 
 // store is a cluster of etcd and what this process uses it by.
@@ -83,6 +84,7 @@ func newWorld(t *testing.T) *world {
 		w.workers = append(w.workers, newHost(t, w.fabric, fmt.Sprintf("worker%d", i+1), byte(21+i)))
 	}
 	w.times = newTimeServers(t, w.fabric, log)
+	w.witness = newWitness(t)
 	return w
 }
 
@@ -228,7 +230,7 @@ func (w *world) run(t *testing.T, s scenario) result {
 	end := time.Now().UnixNano()
 	rec := r.end()
 	m := measure(rec, s.limit, active, fault, r.restarted, end)
-	m.name, m.outage = s.name, string(s.outage)
+	m.name, m.outage, m.still = s.name, string(s.outage), w.witness.told(span{active - int64(5*time.Second), end})
 	if s.fault != nil {
 		m.fault = "yes"
 	}
