@@ -93,6 +93,24 @@ func (f *devFlags) dataFolder() (dir, said string, clean func() error, err error
 	return dir, "in " + where + ", and gone at the end", func() error { return os.RemoveAll(dir) }, err
 }
 
+// started returns what start returns, or ctx's error if ctx ends before. An etcd that starts cannot be told to give up: then
+// it ends with the process.
+func started(ctx context.Context, start func() (*embedded.Cluster, error)) (*embedded.Cluster, error) {
+	done := make(chan struct{})
+	var c *embedded.Cluster
+	var failed error
+	go func() {
+		defer close(done)
+		c, failed = start()
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-done:
+		return c, failed
+	}
+}
+
 func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 	// The dashboard's port first: a start that fails should leave nothing behind.
 	var page net.Listener
@@ -112,8 +130,15 @@ func (a *app) dev(ctx context.Context, f *devFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, clean()) }()
-	cluster, err := embedded.Start(embedded.Options{Slow: true, Dir: dir, Listen: f.listen})
-	if err != nil {
+	cluster, err := started(ctx, func() (*embedded.Cluster, error) {
+		return embedded.Start(embedded.Options{Slow: true, Dir: dir, Listen: f.listen})
+	})
+	switch {
+	case errors.Is(err, embedded.ErrInUse):
+		return fmt.Errorf("%s is in use by another etcd; --data takes another folder", f.data)
+	case errors.Is(err, context.Canceled):
+		return errors.New("interrupted before the etcd has started")
+	case err != nil:
 		return fmt.Errorf("etcd at %s did not start: %w; --listen takes another address", f.listen, err)
 	}
 	defer func() { err = errors.Join(err, cluster.Close()) }()

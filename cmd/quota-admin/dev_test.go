@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"os"
@@ -84,6 +85,10 @@ func TestDevStartsAgainOnItsData(t *testing.T) {
 		if !strings.Contains(stdout, "1000/s -> 500/s") || !strings.Contains(stdout, "applied by 2 of 2 instances") {
 			t.Error(stdout)
 		}
+		_, stderr := b.want(exitFailed, "dev", "--listen", freePort(t), "--dashboard", "", "--data", dir)
+		if !strings.Contains(stderr, dir+" is in use by another etcd; --data takes another folder") {
+			t.Errorf("a second dev on the folder: %s", stderr)
+		}
 	})
 	for _, want := range []string{"etcd is at http://" + listen, "kept in " + dir, "loadgen --endpoints http://" + listen, "provider demo/api has 1000/s, and 2 instances use it"} {
 		if !strings.Contains(said, want) {
@@ -95,6 +100,25 @@ func TestDevStartsAgainOnItsData(t *testing.T) {
 			t.Errorf("the data was not kept: %s", stdout)
 		}
 	})
+}
+
+// An etcd that starts may wait for long, and cannot be told to give up.
+func TestAnInterruptEndsADevThatHasNotStarted(t *testing.T) {
+	t.Parallel()
+	ctx, interrupt := context.WithCancel(t.Context())
+	given, late := make(chan struct{}), errors.New("late")
+	start := func() (*embedded.Cluster, error) {
+		interrupt()
+		<-given
+		return nil, late
+	}
+	if _, err := started(ctx, start); !errors.Is(err, context.Canceled) {
+		t.Errorf("after an interrupt: %v", err)
+	}
+	close(given)
+	if _, err := started(t.Context(), func() (*embedded.Cluster, error) { return nil, late }); !errors.Is(err, late) {
+		t.Errorf("without one: %v", err)
+	}
 }
 
 // What dev says to type exports its address only where programs would not look there by themselves: loadgen, which they

@@ -17,6 +17,8 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
@@ -124,6 +126,9 @@ func (c *Cluster) start() error {
 	}
 	for _, m := range c.members {
 		m.Cluster = strings.Join(all, ",")
+		if inUse(m.Dir) {
+			return ErrInUse
+		}
 	}
 	if c.o.Listen != "" {
 		if c.o.Members > 1 {
@@ -132,6 +137,20 @@ func (c *Cluster) start() error {
 		c.members[0].Client.Host = c.o.Listen
 	}
 	return c.launch(embed.ClusterStateFlagNew)
+}
+
+// ErrInUse is the error of a start on data that an etcd has open.
+var ErrInUse = errors.New("the data is in use by another etcd")
+
+// inUse reports whether an etcd has the data in a folder open. Etcd locks its database, and one that starts would wait for
+// this lock without end and without a word.
+func inUse(dir string) bool {
+	// A timeout that is over at once: the lock is tried once.
+	db, err := bbolt.Open(filepath.Join(dir, "member", "snap", "db"), 0o600, &bbolt.Options{ReadOnly: true, Timeout: 1})
+	if err == nil {
+		_ = db.Close() // nothing was written
+	}
+	return errors.Is(err, bbolterrors.ErrTimeout) // etcd itself tells of other errors
 }
 
 // launch starts the members, or all that do not run, and returns when they serve.
