@@ -139,6 +139,10 @@ func (k *core) noteState(now clock.Instant) {
 	outage := k.mu.planner.Rules(now.Mono).Outage
 	policy, _ := k.mu.planner.Policy()
 	trouble := k.mu.trouble
+	var problems []string
+	if state == quota.StatePaused && policy != nil { // meant by somebody, so Status.Problem does not have it
+		problems = append(problems, k.pausedLocked().Error())
+	}
 	k.mu.Unlock()
 	if policy == nil { // it was deleted meanwhile
 		policy = &quota.Policy{}
@@ -147,7 +151,10 @@ func (k *core) noteState(now clock.Instant) {
 		attrs = append(attrs, "held_for", listed(held), "held_until", time.Unix(0, until).UTC().Format("15:04:05.000 UTC"))
 	}
 	if problem := st.problem(); problem != "" {
-		attrs = append(attrs, "problem", problem)
+		problems = append(problems, problem)
+	}
+	if len(problems) > 0 {
+		attrs = append(attrs, "problem", strings.Join(problems, cause.Beside))
 	}
 	if todo := remedy(st, use.Limits, policy, outage, trouble); todo != "" {
 		attrs = append(attrs, "do", todo)

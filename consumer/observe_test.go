@@ -338,6 +338,38 @@ func TestTheLogSaysForWhomPermitsAreHeld(t *testing.T) {
 	})
 }
 
+// The log tells a pause as the problem, as calls do: also where the instance starts during the pause, and has no share yet.
+// A pause is meant, so Status has no problem.
+func TestTheLogTellsThePause(t *testing.T) {
+	for _, starts := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			var text bytes.Buffer
+			policy := policyOf(t, "100/s")
+			source, s := Fixed(policy), &stub{clock: clock.New()}
+			log := Options{Logger: slog.New(slog.NewTextHandler(&text, nil))}
+			policy.Mode, policy.Author, policy.Reason, policy.Time = quota.ModePause, "ann", "down", time.Now()
+			var l *Limiter
+			if starts {
+				l = open(t, s.source(), log)
+				s.tell(1, withDefaults(policy), 1)
+			} else {
+				l = open(t, source, log)
+				if err := source.Set(policy); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.core.Report(l.core.clock.Now())
+			_, line, _ := strings.Cut(text.String(), `msg="limiter is paused"`)
+			if want := fmt.Sprintf("problem=%q do=", `paused by ann at 00:00 UTC ("down"); resume with quota-admin resume p`); !strings.Contains(line, want) {
+				t.Errorf("starts %v: want %s in\n%s", starts, want, text.String())
+			}
+			if st := l.Status(); st.State != quota.StatePaused || st.Problem != "" {
+				t.Errorf("starts %v: %s, %q", starts, st.State, st.Problem)
+			}
+		})
+	}
+}
+
 // Each reason of a refusal has its words.
 func TestEachReasonHasItsWords(t *testing.T) {
 	if len(reasons) != len(cause.All) {

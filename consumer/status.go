@@ -288,6 +288,9 @@ func (k *core) problemLocked(now clock.Instant, state quota.State) error {
 		if p.Silent(now) { // no share begins before etcd answers
 			return errors.New(k.silentLocked() + ": quota-admin doctor finds the cause")
 		}
+		if state == quota.StatePaused && p.Registered() { // a share that begins issues nothing either
+			return nil
+		}
 		return k.startsLocked(now)
 	case share.ReasonLeft:
 		return cause.ErrLeft
