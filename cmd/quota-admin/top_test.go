@@ -179,6 +179,9 @@ func TestTopShowsClasses(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, server)
 	b.want(exitDone, "set", "p", "100/s", "--settle", "1s", "--classes", "critical=10")
+	if _, stderr := b.want(exitDone, "top", "p", "--by", "class", "--count", "1"); strings.Contains(stderr, "no call has had a class") {
+		t.Errorf("without an instance nobody knows: %s", stderr)
+	}
 	all := b.join(server, "p", 2)
 	for _, l := range all {
 		if err := l.Ready(t.Context()); err != nil {

@@ -254,7 +254,7 @@ func (s *Snapshot) fillClasses(p *live.Provider) {
 		s.title += fmt.Sprintf(", %d%% kept for critical calls", n)
 	}
 	all := p.Classes()
-	if all == nil {
+	if all == nil && len(p.Fleet.Instances) > 0 { // without any, nobody knows
 		s.Notes = append(s.Notes, "no call has had a class yet, so all are default: callers name another by Limiter.Class")
 	}
 	for _, c := range all {
