@@ -61,8 +61,14 @@ disk. Only this machine reaches it. It is not for production.`,
 	flags.IntVar(&f.instances, "instances", 3, "how many instances use the sample provider")
 	flags.StringVar(&f.dashboard, "dashboard", defaultDashboard, "`address` of the dashboard, on this machine; empty: none")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if portless(f.listen) {
+			return usageError(cmd, "--listen %s: lacks a host or a port; write it like %s", f.listen, defaultListen)
+		}
 		if !webconfig.Loopback(f.listen) {
-			return usageError(cmd, "--listen %s: must be an address of loopback, such as 127.0.0.1:2379; this etcd has no authentication", f.listen)
+			return usageError(cmd, "--listen %s: must be an address of loopback, such as %s; this etcd has no authentication", f.listen, defaultListen)
+		}
+		if f.dashboard != "" && portless(f.dashboard) {
+			return usageError(cmd, "--dashboard %s: lacks a host or a port; write it like %s", f.dashboard, defaultDashboard)
 		}
 		if f.dashboard != "" && !webconfig.Loopback(f.dashboard) {
 			return usageError(cmd, "--dashboard %s: must be an address of loopback; everybody may look there", f.dashboard)
@@ -78,6 +84,12 @@ disk. Only this machine reaches it. It is not for production.`,
 		return a.dev(ctx, &f)
 	}
 	return cmd
+}
+
+// portless reports whether an address is not of the form HOST:PORT.
+func portless(address string) bool {
+	_, port, err := net.SplitHostPort(address)
+	return err != nil || port == ""
 }
 
 // dataFolder returns where etcd's data goes, and what removes it afterwards.

@@ -157,6 +157,13 @@ func TestDevSaysThatItsAddressIsTaken(t *testing.T) {
 	if _, stderr := b.want(exitFailed, "dev", "--listen", freePort(t), "--dashboard", l.Addr().String()); !strings.Contains(stderr, "--dashboard takes another address") {
 		t.Error(stderr)
 	}
+	for _, flag := range []string{"--listen", "--dashboard"} {
+		for _, address := range []string{"127.0.0.1", "localhost:"} {
+			if _, stderr := b.want(exitUsage, "dev", flag, address); !strings.Contains(stderr, flag+" "+address+": lacks a host or a port; write it like 127.0.0.1:") {
+				t.Error(stderr)
+			}
+		}
+	}
 	for _, open := range []string{"0.0.0.0:2379", ":2379", "192.0.2.1:2379"} {
 		if _, stderr := b.want(exitUsage, "dev", "--listen", open); !strings.Contains(stderr, "loopback") {
 			t.Error(stderr)
