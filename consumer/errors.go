@@ -197,7 +197,7 @@ func (e *LimitError) what() string {
 		if e.Key != "" {
 			by = "keys " + by + " " + cause.ShellWord(e.Key)
 		}
-		return fmt.Sprintf("the limit of %v permits no call: an operator raises it by quota-admin %s LIMITS", limit, by)
+		return fmt.Sprintf("%s: an operator raises it by quota-admin %s LIMITS", cause.PermitsNone(limit), by)
 	case limit.Long():
 		return e.ofLong(limit)
 	case e.Owner != "":

@@ -57,6 +57,8 @@ func TestSentences(t *testing.T) {
 		cause.GiveCount("p", sliding, true):                                                "give the provider's count: quota-admin budget p --used N --limit '5000/h sliding'",
 		cause.GiveCountOf("p", "'a b'", hour):                                              "give the provider's count: quota-admin budget p --key 'a b' --used N --limit 5000/h, or --keys-unused, but only if etcd counts all that keys have used",
 		cause.Withheld(flight, false, "etcd was restored", resumes):                        "nothing more of 20 inflight hold=1m is handed out until 2026-11-29 15:36:00 UTC at the latest, because etcd was restored",
+		cause.PausedBy("ann", "it is down", at):                                            `paused by ann at 15:04 UTC ("it is down")`,
+		cause.PermitsNone(quota.Limit{Window: time.Second}):                                "the limit of 0/s permits no call",
 		cause.Paused("p", "", "", none):                                                    "the provider is paused; resume with quota-admin resume p",
 		cause.Says(quota.StateActive, 3, "x"):                                              "pays a debt: x",
 		cause.Says(quota.StateJoining, 3, ""):                                              "is joining",

@@ -330,14 +330,24 @@ func Stated(limit string, named bool) string {
 	return fmt.Sprintf("the provider says that nothing more of %s is left", limit)
 }
 
-// Paused says who paused a provider, when and why, as far as that is known.
+// PermitsNone says that a limit is 0.
+func PermitsNone(limit quota.Limit) string {
+	return fmt.Sprintf("the limit of %v permits no call", limit)
+}
+
+// Paused says who paused a provider, when and why, as far as that is known, and how it ends.
 func Paused(provider, author, reason string, at time.Time) string {
-	who := "the provider is paused"
-	if author != "" && !at.IsZero() {
-		who = fmt.Sprintf("paused by %s at %s", author, at.UTC().Format("15:04 UTC"))
-		if reason != "" {
-			who += fmt.Sprintf(" (%q)", reason)
-		}
+	return fmt.Sprintf("%s; resume with quota-admin resume %s", PausedBy(author, reason, at), ShellWord(provider))
+}
+
+// PausedBy is Paused without how it ends.
+func PausedBy(author, reason string, at time.Time) string {
+	if author == "" || at.IsZero() {
+		return "the provider is paused"
 	}
-	return fmt.Sprintf("%s; resume with quota-admin resume %s", who, ShellWord(provider))
+	who := fmt.Sprintf("paused by %s at %s", author, at.UTC().Format("15:04 UTC"))
+	if reason != "" {
+		who += fmt.Sprintf(" (%q)", reason)
+	}
+	return who
 }

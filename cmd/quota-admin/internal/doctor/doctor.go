@@ -313,55 +313,6 @@ const (
 	slowToApply = 10 * time.Second
 )
 
-// absence is what is known of a provider without a policy.
-type absence struct {
-	lost, deleted bool   // etcd has no policy at all, nor a history of one; there is a history of this provider
-	near          string // the provider with a policy whose name is nearly the same; "" if there is none
-}
-
-// unlimited says that a provider has no limit, which it was by its instances, and what to do, for each cause one thing. Each
-// command that sets a limit has --create: by then another provider may be there whose name is nearly the same.
-func (c *Chart) unlimited(f *protocol.Fleet, a absence) {
-	provider := cause.ShellWord(f.Provider)
-	text, limits, then := "no limit is set", "LIMITS", ""
-	var lost cause.Lost
-	for _, i := range f.Instances {
-		if i.Report == nil || lost.Was != "" {
-			continue
-		}
-		if lost = cause.LostBy(i.Report.Problem); lost.Was != "" {
-			text, limits = "no limit is set any more; it was "+lost.Was, lost.Set
-		}
-	}
-	if lost.Mode != "" {
-		then = "; then quota-admin " + lost.Mode + " " + provider
-	}
-	set := "quota-admin set " + provider + " " + limits + " --create"
-	mend := "compare the name with quota-admin list, or set a limit: " + set
-	switch {
-	case a.deleted:
-		mend = "quota-admin history " + provider + " tells who deleted it; " + set + " sets it again" + then
-	case lost.Was != "" && a.lost:
-		mend = "without an export (only that has overrides of keys and announced changes): " + set + " --withhold" + then
-	case lost.Was != "": // a backup may be of before it was set
-		mend = cause.Export + "; without one " + set + " --withhold" + then + ": etcd has lost it"
-	case a.lost:
-		mend = set + ", and with --withhold if there was one"
-	case a.near != "":
-		mend = "did you mean " + a.near + "? Otherwise set a limit: " + set
-	}
-	issue := "issue"
-	if len(f.Instances) == 1 {
-		issue = "issues"
-	}
-	c.add(problem, "fleet", f.Provider, mend, "%s: its %s %s nothing", text, format.Count(len(f.Instances), "instance"), issue)
-}
-
-// unset reports whether a problem says no more than that no limit is set.
-func unset(provider, problem string) bool {
-	return cause.LostBy(problem).Was != "" || problem == cause.NoLimit(provider)
-}
-
 func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none absence) {
 	before := c.Problems()
 	then := "do not follow that"
@@ -379,6 +330,8 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 	case len(p.Policy.Ignored) > 0:
 		c.add(problem, "fleet", f.Provider, "quota-admin set "+f.Provider+" LIMITS writes it without that",
 			"its policy has %s, which went with an earlier version: instances of this version %s", strings.Join(p.Policy.Ignored, " and "), then)
+	default:
+		c.stopped(f, now)
 	}
 	var versions []string
 	for i := range f.Instances {

@@ -233,6 +233,19 @@ func TestDoctorFindings(t *testing.T) {
 			f.Instances[0].Report.BusiestKeys = []protocol.Rate{{Name: "b", Issued: 3, Refused: 5}}
 		})},
 		{"two versions", fleet(func(f *protocol.Fleet) { f.Instances[0].Instance.Version = "v0.2.0" })},
+		{"paused", fleet(func(f *protocol.Fleet) {
+			f.Policy.Policy.Mode, f.Policy.Policy.Author, f.Policy.Policy.Reason = quota.ModePause, "ann", "down"
+		})},
+		{"a limit of 0", fleet(func(f *protocol.Fleet) {
+			f.Policy.Policy.Limits = []quota.Limit{{Window: time.Second}, {Permits: 5, Window: time.Hour}}
+		})},
+		{"a long limit of 0, and an announced one", fleet(func(f *protocol.Fleet) {
+			f.Policy.Policy.Limits = []quota.Limit{{Permits: 5, Window: time.Second}, {Window: time.Hour}}
+			f.Policy.Policy.Next = []quota.LimitChange{{From: now, Limits: []quota.Limit{{Window: time.Second}}}, {From: now.Add(time.Hour), Limits: []quota.Limit{{Window: 2 * time.Second}}}}
+		})},
+		{"a limit of 0 in shadow mode", fleet(func(f *protocol.Fleet) {
+			f.Policy.Policy.Limits, f.Policy.Policy.Mode = []quota.Limit{{Window: time.Second}}, quota.ModeShadow
+		})},
 		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *protocol.Fleet) { f.Policy.Problem = errors.New("schema 2") })},
 		{"nothing", fleet(func(f *protocol.Fleet) { f.Policy, f.Instances = protocol.Stored{}, nil })},
