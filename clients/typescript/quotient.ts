@@ -320,7 +320,8 @@ export class Client {
 
   private async grant(body: object, timeout: number) {
     const waits = timeout > 0;
-    for (const began = now(); ; ) {
+    const began = now();
+    for (let first = true; ; first = false) {
       if (waits && !(await this.connection(timeout - since(began)))) {
         const detail = `no connection was free in time: ${this.most} calls are under way, the most of this client that may wait for permits; pass new Client(address, { connections: ${2 * this.most} })`;
         throw Object.assign(new Limited(detail), { retryAfter: 0.05 });
@@ -328,10 +329,14 @@ export class Client {
       const max_wait = Math.max(0, Math.min(60, timeout - since(began)));
       const asked = this.send("/v1/acquire", { ...body, max_wait }, max_wait, waits ? this.waiting : this.prompt);
       const { status, answer, sent } = await (waits ? asked.finally(() => this.passOn()) : asked);
-      if (status === 200 && since(sent) < answer.expires_in!) return { answer, sent };
-      const error = status === 200 ? refusal(503, { detail: tooLate(since(sent), answer.expires_in!) }) : refusal(status, answer, NoLimit);
-      const retryAfter = answer.retry_after ?? 0;
-      if (!(error instanceof Limited) || answer.absent || !(since(began) + retryAfter <= timeout)) throw error;
+      const took = since(sent);
+      if (status === 200 && took < answer.expires_in!) return { answer, sent };
+      if (status === 200 && first) continue; // their window has ended, and the next one may have permits
+      const error = status === 200 ? refusal(503, { detail: tooLate(took, answer.expires_in!) }) : refusal(status, answer, NoLimit);
+      const left = timeout - since(began);
+      let retryAfter = answer.retry_after ?? 0;
+      if (status === 503 && retryAfter <= 1) retryAfter = Math.min(retryAfter, left); // nobody knows when, as while the provider is paused: ask a last time at the end
+      if (!(error instanceof Limited) || answer.absent || !(retryAfter >= 0 && retryAfter <= left)) throw error;
       await sleep(Math.min(retryAfter, 3600) * 1000); // a timer of 25 days would fire at once
     }
   }

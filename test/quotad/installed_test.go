@@ -5,12 +5,16 @@ package quotad
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -298,6 +302,68 @@ func TestUnavailable(t *testing.T) {
 				t.Errorf("%s, %s: %s after %v", program[0], c.socket, out, took)
 			}
 		}
+	}
+}
+
+// What a client does with an answer that is no permit: it asks again where a permit may come within its timeout, a last
+// time at its end where nobody knows when, and otherwise it refuses at once. An answer whose window has ended is asked for
+// again in any case, once, as the next window may have permits.
+func TestWhenClientsAskAgain(t *testing.T) {
+	programs, in := asking(t)
+	const grant, ended, paused = `{"permits":1,"until":"2000-01-01T00:00:00Z","expires_in":3600}`, `{"permits":1,"until":"2000-01-01T00:00:00Z","expires_in":0}`, `{"detail":"paused by ann","retry_after":1}`
+	for name, c := range map[string]struct {
+		timeout string
+		answer  func(asks int64, wait float64) (status int, body string)
+		want    string // what the client says; nothing if it has a permit
+		asks    int64  // 0: any number
+	}{
+		"paused until the end": {"2.5", func(_ int64, wait float64) (int, string) {
+			if wait > 0.1 { // Node's timers may be some milliseconds early
+				return http.StatusServiceUnavailable, paused
+			}
+			return http.StatusOK, grant
+		}, "", 0},
+		"paused": {"2.5", func(int64, float64) (int, string) { return http.StatusServiceUnavailable, paused }, "Limited: paused by ann", 0},
+		"paused until a known time": {"60", func(int64, float64) (int, string) {
+			return http.StatusServiceUnavailable, `{"detail":"the provider asked for a pause","retry_after":300}`
+		}, "Limited: the provider asked for a pause", 1},
+		"used up": {"60", func(int64, float64) (int, string) {
+			return http.StatusTooManyRequests, `{"detail":"used up","retry_after":300}`
+		}, "Limited: used up", 1},
+		"without a timeout": {"0", func(int64, float64) (int, string) { return http.StatusServiceUnavailable, paused }, "Limited: paused by ann", 1},
+		"at a window's end": {"0", func(asks int64, _ float64) (int, string) {
+			if asks == 1 {
+				return http.StatusOK, ended
+			}
+			return http.StatusOK, grant
+		}, "", 2},
+		"slow": {"0", func(int64, float64) (int, string) { return http.StatusOK, ended }, "Limited: quotad's answer took ", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, program := range programs {
+				var asks atomic.Int64
+				_, socket := served(t, func(w http.ResponseWriter, r *http.Request) {
+					var call struct {
+						MaxWait float64 `json:"max_wait"`
+					}
+					if err := json.NewDecoder(r.Body).Decode(&call); err != nil {
+						t.Error(err)
+					}
+					status, body := c.answer(asks.Add(1), call.MaxWait)
+					w.WriteHeader(status)
+					_, _ = io.WriteString(w, body)
+				})
+				out := says(t, in, append(program, socket, c.timeout)...)
+				// A busy machine may answer the ask before the last one after the timeout. So it is tried again.
+				for tries := 1; c.want == "" && out != "" && tries < 5; tries++ {
+					asks.Store(0)
+					out = says(t, in, append(program, socket, c.timeout)...)
+				}
+				if !strings.HasPrefix(out, c.want) || c.want == "" && out != "" || c.asks > 0 && asks.Load() != c.asks {
+					t.Errorf("%v says %q after %d asks, want %q after %d", program[:2], out, asks.Load(), c.want, c.asks)
+				}
+			}
+		})
 	}
 }
 

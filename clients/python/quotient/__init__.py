@@ -110,23 +110,27 @@ def refusal(status, answer, none=Refused):
     return (none if status == 404 else Refused)(detail)
 
 
-def again_in(status, answer, end, deadline):
+def again_in(status, answer, sent, deadline, first):
     """Returns after how long to ask for permits again; None if they are there. Raises Refused, Limited or
-    Unavailable."""
+    Unavailable. first says that this is the first answer."""
     if status == 200:
-        late = now() - end
-        if late < 0:
+        took, good = now() - sent, answer["expires_in"]
+        if took < good:
             return None
-        status, answer = 503, {"detail": too_late(late, answer.get("expires_in", 0))}
-    error, retry = refusal(status, answer, NoLimit), answer.get("retry_after", 0)
-    if not isinstance(error, Limited) or answer.get("absent") or not now() + retry <= deadline:
+        if first:  # their window has ended, and the next one may have permits
+            return 0
+        status, answer = 503, {"detail": too_late(took, good)}
+    error, retry, left = refusal(status, answer, NoLimit), answer.get("retry_after", 0), deadline - now()
+    if status == 503 and retry <= 1:  # nobody knows when, as while the provider is paused: ask a last time at the end
+        retry = min(retry, left)
+    if not isinstance(error, Limited) or answer.get("absent") or not 0 <= retry <= left:
         raise error
     return retry
 
 
-def too_late(late, good):
-    """Says that permits which were good for so many seconds came so many seconds after that."""
-    return (f"quotad's answer took {good + late:.3g} s, and its permits were good for {good:.3g} s: no call was made by them. "
+def too_late(took, good):
+    """Says that an answer took so many seconds, and that its permits were good for fewer."""
+    return (f"quotad's answer took {took:.3g} s, and its permits were good for {good:.3g} s: no call was made by them. "
             "Ask again; if this repeats, find what slows quotad or this program down")
 
 
@@ -233,16 +237,16 @@ class Client(threading.local):  # a connection for each thread
         return Granted(*self.grant(wants, timeout, class_, label, False, settle_within))
 
     def grant(self, wants, timeout, class_, label, partial, settle_within):
-        wants = list(wants)
+        wants, first = list(wants), True
         deadline = deadline_of(wants, timeout)
         while True:
             sent = now()
             wait = max(0, min(60, deadline - sent))
             status, answer = self.send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
-            end = sent + answer.get("expires_in", 0)
-            retry = again_in(status, answer, end, deadline)
+            retry = again_in(status, answer, sent, deadline, first)
             if retry is None:
                 return self, answer, sent
+            first = False
             time.sleep(retry)
 
     def send(self, path, body=None, wait=0):

@@ -82,7 +82,7 @@ class Client:
             self.idle.pop()[1].close()
 
     async def _grant(self, wants: list[Want], timeout: float, class_: str, label: str, partial: bool, settle_within: float | None) -> tuple[dict[str, Any], float]:
-        deadline = deadline_of(wants, timeout)
+        deadline, first = deadline_of(wants, timeout), True
         self._enter()
         while True:
             if timeout <= 0:
@@ -95,10 +95,10 @@ class Client:
                     status, answer, sent = await self._send("/v1/acquire", body_of(wants, wait, class_, label, partial, settle_within), wait)
                 finally:
                     self.waiting.release()
-            end = sent + answer.get("expires_in", 0)
-            retry = again_in(status, answer, end, deadline)
+            retry = again_in(status, answer, sent, deadline, first)
             if retry is None:
                 return answer, sent
+            first = False
             await asyncio.sleep(retry)
 
     def _enter(self) -> None:
