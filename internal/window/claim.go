@@ -45,8 +45,9 @@ import (
 //     leaves of the limit. The credit is kept from them from the window's beginning, and not only once the claim is over:
 //     otherwise small calls that wait would take all before loans come.
 //
-// The waiter stands if no debt is owed and two things are so. A window has begun while it was the first waiter: so loans
-// could have served it. And the latest large call of this instance that was served, or stood, is long enough ago: at least
+// The waiter stands if no debt is owed and two things are so. A window has begun since it became the first waiter: so loans
+// could have served it. It may have callers of a higher class before it when the window begins, which are served then. And
+// the latest large call of this instance that was served, or stood, is long enough ago: at least
 // k windows if the first waiter wants k shares, and more if small calls leave little of the share. How long it has waited
 // does not count beyond that: a caller that gives up, and comes again before the window ends, loses one window at most.
 //
@@ -73,8 +74,14 @@ type claim struct {
 	first *queue.Waiter // the first waiter; nil if nobody waits
 	since int64         // monotonic instant at which it became the first, or the start of the window that was entered since
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
-	// entered: since `first` became the first waiter a window has begun, or another window has become the shortest. It
-	// says nothing if first is nil.
+	// large is the large waiter that was the first one latest; nil if none was, or if it has surely left. While waiters of a
+	// higher class come before it, it is not `first`, and may have left unnoticed: so large is only compared, and never looked
+	// into.
+	large *queue.Waiter
+	// largeClass is the class of large's call. While it waits, no waiter of its class or of a lower one is the first.
+	largeClass queue.Class
+	// entered: since large was the first waiter for the first time a window has begun, or another window has become the
+	// shortest. It says nothing if large is nil.
 	entered bool
 	beside
 
@@ -462,8 +469,16 @@ func (l *Line) smallWant() int64 {
 // left, and is used again for another call would go on with the claim of the call before.
 func (c *claim) head(q *queue.Queue, now int64) {
 	c.waits = q.Large(queue.Sheddable) > 0
-	if w := q.Head(); w != c.first {
-		c.first, c.since, c.entered = w, now, false
+	w := q.Head()
+	if w == c.first {
+		return
+	}
+	c.first, c.since = w, now
+	switch {
+	case w != nil && w.Large() && w != c.large:
+		c.large, c.largeClass, c.entered = w, w.Class(), false
+	case w == nil || !w.Large() && w.Class() >= c.largeClass:
+		c.large = nil
 	}
 }
 
@@ -484,8 +499,8 @@ func (c *claim) restart() {
 }
 
 // leave raises the credit of large calls as a window begins, by one in leftPart of the permits for which small calls came
-// in the window that has ended, whether they got them or not. It does so if the first waiter is large. The credit ends if no
-// large call waits any more, or if one stood in the window that has ended and was served. In both cases, if the large call
+// in the window that has ended, whether they got them or not. It does so if the first waiter is large, or was and has only
+// callers of a higher class before it. The credit ends if no large call waits any more, or if one stood in the window that has ended and was served. In both cases, if the large call
 // that was served last is still in pending, the credit moves to that call (pendingCall.left), which gives it back if it is
 // not served after all (claim.ended). length is that of the window that begins, in milliseconds. small.Begin has been
 // called for that window: Used is the rate in the one that has ended.
@@ -498,7 +513,7 @@ func (c *claim) leave(ended quota.Window, length float64) {
 			p.left = queue.Sum(p.left, c.left)
 		}
 		c.left = 0
-	case c.first == nil || !c.first.Large() || c.small == nil:
+	case c.large == nil || c.small == nil:
 	default:
 		c.left = queue.Sum(c.left, int64(math.Ceil(c.small.Used()*length/leftPart)))
 	}
@@ -556,8 +571,8 @@ func order(one, other string, w quota.Window) int {
 // minute.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
-	if c.first == nil || !c.first.Large() || s.length-s.phase < askTime {
-		return 0
+	if c.first == nil || !c.first.Large() || s.length-s.phase < askTime || c.standsIn(s.Window) {
+		return 0 // if it stands in this window, what it was left may come yet
 	}
 	share := max(1, s.part())
 	shares := sharesIn(c.first.N(), share)

@@ -100,6 +100,8 @@ type lined interface {
 	tick(now time.Duration)
 	// enter adds a caller for n permits. It waits if it does not get them.
 	enter(now time.Duration, n int64) queue.Verdict
+	// enterAs is enter for a caller of class c.
+	enterAs(now time.Duration, n int64, c queue.Class) queue.Verdict
 	// upTo issues up to n permits to a newcomer.
 	upTo(now time.Duration, n int64) int64
 	told() []string
@@ -126,7 +128,11 @@ func (l *gateLine) upTo(now time.Duration, n int64) int64 { return upTo(l.gate, 
 func (l *gateLine) told() []string                        { return l.log.take() }
 
 func (l *gateLine) enter(now time.Duration, n int64) queue.Verdict {
-	_, v := l.gate.Enter(at(now), &queue.Waiter{Payload: n}, n, clock.Forever, queue.Default)
+	return l.enterAs(now, n, queue.Default)
+}
+
+func (l *gateLine) enterAs(now time.Duration, n int64, c queue.Class) queue.Verdict {
+	_, v := l.gate.Enter(at(now), &queue.Waiter{Payload: n}, n, clock.Forever, c)
 	return v
 }
 
@@ -183,13 +189,17 @@ func (l *keyLine) tick(now time.Duration) {
 }
 
 func (l *keyLine) enter(now time.Duration, n int64) queue.Verdict {
-	if line := l.line(now); line.Newcomer(queue.Default) >= n {
+	return l.enterAs(now, n, queue.Default)
+}
+
+func (l *keyLine) enterAs(now time.Duration, n int64, c queue.Class) queue.Verdict {
+	if line := l.line(now); line.Newcomer(c) >= n {
 		l.use.Charge(n)
 		return queue.Granted
 	}
 	large := n > l.use.MostSmall(func(quota.Window) int64 { return l.total })
 	w := &queue.Waiter{Payload: n}
-	l.queue.Push(w, n, clock.Forever, queue.Default, large)
+	l.queue.Push(w, n, clock.Forever, c, large)
 	line := l.line(now)
 	line.Entered(w)
 	return queue.Queued
@@ -252,6 +262,40 @@ func TestALargeCallThatStands(t *testing.T) {
 	}
 }
 
+// TestALargeCallBehindAHigherClass: a large call stands, and small calls leave it a part, also where callers of a higher class
+// wait before it whenever a window begins. Once it has gone nothing of that is left.
+func TestALargeCallBehindAHigherClass(t *testing.T) {
+	t.Parallel()
+	for kind, l := range lines(100, map[time.Duration]int64{second: 10}) {
+		l.tick(20 * second)
+		l.upTo(20*second, 10)
+		l.enter(20*second+500*ms, 35)
+		var stands []int64
+		credit := map[int64]bool{}
+		for now := 20*second + 505*ms; now < 26*second; now += 5 * ms {
+			if now%second == second-10*ms {
+				if v := l.enterAs(now, 10, queue.Critical); v != queue.Queued {
+					t.Fatalf("%s: a critical call for 10 of a share of which some is spent: verdict %d", kind, v)
+				}
+			}
+			if now%second == 0 {
+				l.tick(now)
+				l.upTo(now, 10)
+			}
+			if ask := l.ask(now); ask != nil && ask.Edge > 0 {
+				stands = append(stands, int64(now/second))
+			}
+			credit[int64(now/second)] = trade(l).claim.left > 0
+		}
+		if diff := cmp.Diff([]int64{21, 25}, stands); diff != "" {
+			t.Errorf("%s: in which windows it asks for the next (-want +got):\n%s", kind, diff)
+		}
+		if credit[20] || !credit[24] {
+			t.Errorf("%s: small calls have left it some: %v", kind, credit)
+		}
+	}
+}
+
 // What others leave to a large call that stands is kept for it until all of it can have come, in short windows too: no
 // small call that waits has it first. Loans take as long there as in longer windows.
 func TestWhatIsLeftInAShortWindowComesTogether(t *testing.T) {
@@ -306,6 +350,25 @@ func TestALargeCallDoesNotStandLate(t *testing.T) {
 		l.tick(22 * second)
 		if ask := l.ask(22*second + 5*ms); ask == nil || ask.Edge != 35 {
 			t.Errorf("%s: it asks for %+v in the next window", kind, ask)
+		}
+	}
+}
+
+// TestALargeCallStandsOnceInAWindow: a call that is large by a longer limit alone does not ask for another window while the
+// one in which it stands runs, since what it was left there may come yet.
+func TestALargeCallStandsOnceInAWindow(t *testing.T) {
+	t.Parallel()
+	for kind, l := range lines(100, map[time.Duration]int64{second: 50, 10 * second: 20}) {
+		l.tick(20 * second)
+		l.upTo(20*second, 20)
+		l.enter(20*second+500*ms, 35)
+		l.tick(21 * second)
+		if ask := l.ask(21*second + 5*ms); ask == nil || ask.Edge != 35 {
+			t.Fatalf("%s: it asks for %+v, want a part of the next window", kind, ask)
+		}
+		l.tick(22 * second)
+		if ask := l.ask(22*second + 5*ms); ask != nil && ask.Edge > 0 {
+			t.Errorf("%s: it asks for %+v while it stands", kind, ask)
 		}
 	}
 }

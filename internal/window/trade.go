@@ -179,7 +179,7 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	borrowed := loans.Borrowed
 	// If this instance has lent permits while its large call waited, the fleet did have permits: the others may have lent
 	// it none because their large calls came first in that window's order. So the window does not count as in vain.
-	if first := t.claim.first; first != nil && first.Large() {
+	if t.claim.large != nil {
 		borrowed = max(borrowed, loans.Lent)
 	}
 	t.guest.Begin(borrowed)
