@@ -117,22 +117,15 @@ func (b *long) toReturn() (n int64) {
 	return n
 }
 
-// endedIn returns what is to be kept of earlier parts when the part next begins: of a sliding limit the newest part that
-// has something; of one in flight every part that has something and still counts. A part has something if permits of it
-// are in hand, if calls of it are under way, or while etcd is asked for permits of it or to take some back. The part that
-// ends is not kept if etcd was restored while it was asked for some.
+// endedIn returns what is to be kept of earlier parts when the part next begins: every part that has something and still
+// counts. A part has something if permits of it are in hand, if calls in flight of it are under way, or while etcd is asked
+// for permits of it or to take some back. The part that ends is not kept if etcd was restored while it was asked for some.
 func (b *long) endedIn(next protocol.Part) (all []ended) {
 	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
 		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used, asked: b.state == handedOut}}
 	}
-	if !b.InFlight {
-		if len(all) == 0 {
-			return b.ended
-		}
-		return all
-	}
 	for _, e := range b.ended {
-		if e.part.Number > next.Number-next.Counted && (e.used > 0 || e.hand() > 0 || e.asked || e.back > 0) {
+		if e.part.Number > next.Number-next.Counted && (b.InFlight && e.used > 0 || e.hand() > 0 || e.asked || e.back > 0) {
 			all = append(all, e)
 		}
 	}

@@ -178,6 +178,39 @@ func TestWhoEndsWhileItWantsGivesBack(t *testing.T) {
 	}
 }
 
+// TestWhatIsInHandOfAnOlderPart: what an instance has of a part goes back to etcd also if etcd did not answer before two
+// more parts of the limit had begun.
+func TestWhatIsInHandOfAnOlderPart(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []quota.Limit{
+		{Permits: 12, Window: 10 * time.Minute, InFlight: true},
+		{Permits: 12, Window: time.Hour, Sliding: true},
+	} {
+		b := newLong(protocol.BudgetAt(limit, time.UTC, 0))
+		b.purse.Taken = 5
+		part := b.purse.Part
+		next := func() {
+			b = b.next(protocol.BudgetAt(limit, time.UTC, b.End), false)
+			b.binds = true
+		}
+		next()
+		b.state, b.need = wanting, 1
+		a := Account{budgets: []long{b}, windows: &plans.Windows{Over: b.Start, Offset: b.Start}}
+		uses := a.TakeUse("", 10, 1)
+		if len(uses) != 1 || uses[0].Back != (escrow.Back{N: 5, Of: part}) {
+			t.Fatalf("%s: %+v", limit, uses)
+		}
+		b = a.budgets[0]
+		next()
+		a = Account{budgets: []long{b}, windows: &plans.Windows{Over: b.Start, Offset: b.Start}}
+		uses[0].Away, uses[0].Unsent = true, true
+		a.Fund(uses[0], 2)
+		if uses := a.GiveBack("", 10, 3, true); len(uses) != 1 || uses[0].Back != (escrow.Back{N: 5, Of: part}) {
+			t.Errorf("%s: etcd was not asked in the end, and is given back %+v", limit, uses)
+		}
+	}
+}
+
 // TestWhatBindsNoMoreGivesBack: the place of each call that ends goes back to etcd at once also where the limit has been
 // replaced, as by one with another hold: the new limit has so much less until then. It makes no difference whether
 // the instance wanted more just then, and etcd did not answer, or whether calls end while etcd is asked.
