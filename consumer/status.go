@@ -34,7 +34,8 @@ type Status struct {
 	// policy.
 	Revision, PolicyRevision int64
 	// Issued and Refused count permits since the limiter was opened. Shadowed counts
-	// refused permits that shadow mode let pass. Issued includes debts paid.
+	// refused permits that shadow mode let pass. Issued includes debts paid. Of a limit in flight it counts what TakeAll took
+	// of one limiter and gave back since another one had too few.
 	Issued, Refused, Shadowed int64
 	// Lent and Borrowed count permits since the limiter was opened: lent to other instances,
 	// which are not among Issued, and borrowed from them.

@@ -33,11 +33,12 @@ func (g *Gate) wantForQueueLocked() {
 	}
 }
 
-// queueWantsLocked returns what the queue could have now, but for the budgets, and at least what its head wants; or what
-// is paid of a debt next.
+// queueWantsLocked returns what the queue could have now if etcd were asked for it, and at least what its head wants; or
+// what is paid of a debt next. It is no more than is left of the long limits: else etcd would not be asked at all (tooMany).
 func (g *Gate) queueWantsLocked() int64 {
 	l := &g.mu.ledger
-	return max(g.headLocked(), min(g.mu.queue.Permits(), l.leftOfShares()-g.takenLocked(), l.MostOfBudgets()), l.instalment())
+	could := min(l.leftOfShares(), l.leftOfBudgets()) - g.takenLocked()
+	return max(g.headLocked(), min(g.mu.queue.Permits(), could, l.MostOfBudgets()), l.instalment())
 }
 
 // wantNowLocked notes that n permits were wanted and refused: others are asked for some. If a short

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/protocol"
 	"github.com/quotient-limiter/quotient/internal/window/queue"
@@ -150,6 +151,22 @@ func TestARequestBeyondABudgetsRest(t *testing.T) {
 	rest(2, 1)
 	if diff := cmp.Diff([]string{fmt.Sprintf("a!%d", queue.Limited), "b@0s"}, told.take()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestAQueueWantsWhatIsLeft: where callers together want more of a long limit than is left, etcd is asked at once for what is
+// left. It was not asked for a while, since its latest answer said that it has too few for all of them.
+func TestAQueueWantsWhatIsLeft(t *testing.T) {
+	var told told
+	g, _, _ := funded(told.decided)
+	for range 5 {
+		if _, v := g.Enter(at(1), &queue.Waiter{Payload: "w"}, 1, clock.Forever, queue.Default); v != queue.Queued {
+			t.Errorf("1 of 50: verdict %d", v)
+		}
+	}
+	funds(g, 2, protocol.BudgetAt(quota.Limit{Permits: 50, Window: longWindow}, time.UTC, 1), 0, 3)
+	if uses, _, _ := g.Uses(at(3), 8); len(uses) != 1 || uses[0].Use.Need != 3 {
+		t.Errorf("etcd is asked for %+v, want the 3 that are left", uses)
 	}
 }
 

@@ -233,6 +233,19 @@ func (a *Account) inHand() int64 {
 	return least
 }
 
+// leftOfBudgets returns how many permits this instance may have of every long limit, from its hand and etcd together, as far
+// as is known of the totals; Unbounded if none binds. Limits in flight are left aside: their calls end at any time, and
+// others give back what is wanted of them.
+func (a *Account) leftOfBudgets() int64 {
+	least := shape.Unbounded
+	for b := range a.binding {
+		if left := b.left(); left >= 0 && !b.InFlight {
+			least = min(least, queue.Sum(b.hand()+b.returning(), left))
+		}
+	}
+	return least
+}
+
 // SpentUntil returns in end the corrected wall time by which every long limit that cannot give n permits now has more again;
 // 0 if all may give them. Limits in flight do not count in end, since nobody knows when their calls end. lacks reports
 // whether some long limit, in flight or not, has fewer than n in hand that are not reserved, and etcd may have more, so that
