@@ -2,9 +2,11 @@ package coordinator
 
 import (
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/quotient-limiter/quotient/internal/diagnose"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
 	"github.com/quotient-limiter/quotient/internal/session"
 )
@@ -29,6 +31,7 @@ type redialing struct {
 	silent bool  // a call has failed, and none was answered since
 	next   int64 // monotonic instant from which a failure ends gRPC's back-off
 	anew   int64 // monotonic instant from which a failure has connections made anew, while silent
+	asked  bool  // each endpoint has been asked why, while silent
 }
 
 // answered notes that etcd has answered a call.
@@ -39,8 +42,9 @@ func (r *redialing) answered() {
 }
 
 // failed notes that a call has failed at the monotonic instant now, in a fleet of so many instances. It
-// says what is to be done.
-func (r *redialing) failed(now int64, instances int) (retry, anew bool) {
+// says what is to be done: to retry at once, to make connections anew, and to ask each endpoint why, once while nothing is
+// answered.
+func (r *redialing) failed(now int64, instances int) (retry, anew, ask bool) {
 	spread := time.Duration(instances) * redialShare
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -48,16 +52,18 @@ func (r *redialing) failed(now int64, instances int) (retry, anew bool) {
 		r.next = now + int64(jitter(min(max(redialEvery, spread), mostRedial)))
 	}
 	if !r.silent {
-		r.silent, r.anew = true, now+int64(jitter(max(firstAnew, spread)))
+		r.silent, r.asked, r.anew = true, false, now+int64(jitter(max(firstAnew, spread)))
 	}
 	if anew = now >= r.anew; anew {
 		r.anew = now + int64(jitter(max(anewEvery, spread)))
+		ask, r.asked = !r.asked, true
 	}
-	return retry, anew
+	return retry, anew, ask
 }
 
 // failed is called after each call that has failed. If etcd has not answered, failed connects again without waiting any
-// longer: after a long outage gRPC does so only every two minutes. A connection that stands still is given up.
+// longer: after a long outage gRPC does so only every two minutes. A connection that stands still is given up. What calls
+// failed runs under s.wg.
 func (s *Session) failed(err error) {
 	if errors.Is(err, ErrPermission) || errors.Is(etcdcall.Kind(err), ErrPermission) {
 		s.redial.answered()
@@ -66,7 +72,7 @@ func (s *Session) failed(err error) {
 	s.mu.Lock()
 	instances := s.mu.Largest()
 	s.mu.Unlock()
-	retry, anew := s.redial.failed(s.o.Clock.Mono(), instances)
+	retry, anew, ask := s.redial.failed(s.o.Clock.Mono(), instances)
 	if retry && !anew { // connections that are made anew wait for nothing
 		etcdcall.EndBackoff(s.client)
 	}
@@ -75,5 +81,17 @@ func (s *Session) failed(err error) {
 		etcdcall.Reconnect(s.client)
 		s.step(session.Reconnected{})
 		s.hearing.hangUp()
+	}
+	if ask {
+		s.wg.Go(func() { s.sayWhy(err) })
+	}
+}
+
+// sayWhy logs what keeps each endpoint from answering, such as that nobody listens, or that a certificate has expired. err is
+// the error of the latest call.
+func (s *Session) sayWhy(err error) {
+	all := diagnose.Endpoints(s.ctx, s.client, err)
+	if s.ctx.Err() == nil {
+		s.o.Logger.Warn("etcd answers nothing", "found", strings.Join(diagnose.Lines(all), "; "))
 	}
 }

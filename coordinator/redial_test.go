@@ -2,6 +2,7 @@ package coordinator
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"slices"
 	"sync"
@@ -13,7 +14,9 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
+	"github.com/quotient-limiter/quotient/internal/embedded"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
+	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
 
 // network is a way to etcd that can be cut: what was sent or asked for in the cut, or on a connection
@@ -121,6 +124,24 @@ func TestAConnectionThatStandsStill(t *testing.T) {
 	}
 }
 
+// TestTheLogSaysWhyEtcdDoesNotAnswer: a program that runs says in its log what keeps etcd from answering.
+func TestTheLogSaysWhyEtcdDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	cluster, client := etcdtest.New(t, embedded.Options{})
+	f := setupOn(t, client)
+	f.set("p", "100/s")
+	var log lines
+	r, _ := f.subscribe(f.join(Options{TTL: minTTL, Logger: slog.New(slog.NewTextHandler(&log, nil))}), "p")
+	await.Until(t, "a proof", r.is(proved))
+	cluster.Stop(0)
+	await.Until(t, "the log says that nobody listens", func() bool {
+		return log.has("etcd answers nothing", "found=", cluster.Endpoints()[0]+": ", "connection refused: start it, or correct the address")
+	})
+	if err := cluster.Restart(0); err != nil { // the session ends by it
+		t.Fatal(err)
+	}
+}
+
 // TestWhenConnectionsAreMadeAnew: only while nothing is answered, and the rarer the larger the fleet is.
 func TestWhenConnectionsAreMadeAnew(t *testing.T) {
 	const s = int64(time.Second)
@@ -138,12 +159,19 @@ func TestWhenConnectionsAreMadeAnew(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			var r redialing
+			asks := 0 // how often connections were made anew since a call was answered
 			for _, at := range c.fails {
 				if c.answered != 0 && c.answered < at {
 					r.answered()
-					c.answered = 0
+					c.answered, asks = 0, 0
 				}
-				retry, anew := r.failed(at*s/10, c.instances)
+				retry, anew, ask := r.failed(at*s/10, c.instances)
+				if anew {
+					asks++
+				}
+				if ask != (anew && asks == 1) {
+					t.Errorf("a failure at %d/10 s: connections made anew for time %d, and asked why: %v", at, asks, ask)
+				}
 				if slices.Contains(c.retry, at) != retry || slices.Contains(c.anew, at) && !anew || slices.Contains(c.kept, at) && anew {
 					t.Errorf("a failure at %d/10 s: retry %v, anew %v", at, retry, anew)
 				}

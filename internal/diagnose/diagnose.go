@@ -84,16 +84,15 @@ func probe(ctx context.Context, client *clientv3.Client, endpoint string, cause 
 	}
 	defer conn.Close()
 	r, err := etcdserverpb.NewMaintenanceClient(conn).Status(ctx, &etcdserverpb.StatusRequest{})
-	plain := strings.HasPrefix(endpoint, "http://")
 	switch {
 	case err == nil && r.Leader == 0, err != nil && strings.Contains(err.Error(), "no leader"):
 		return Found{Says: "answers, but knows no leader", Do: "more than half of the members must run, and reach each other", Answers: true}
 	case err == nil, errors.Is(etcdcall.Kind(err), etcdcall.ErrPermission): // which tells nothing of a leader
 		return Found{Says: "answers now", Answers: true, Leader: true}
 	case status.Code(err) == codes.Unavailable:
-		return transport(status.Convert(err).Message(), plain)
+		return transport(status.Convert(err).Message(), endpoint)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded) && cause != nil && strings.Contains(cause.Error(), connecting):
-		f := transport(cause.Error(), plain)
+		f := transport(cause.Error(), endpoint)
 		f.Says = "does not answer now; before: " + f.Says
 		return f
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -123,35 +122,40 @@ const network = "see whether its host is up, and the network and the firewalls o
 const connecting = "connection error: desc = "
 
 // transport shortens gRPC's text for a connection that failed, and finds the remedy.
-// plain says that it was one without TLS.
-func transport(text string, plain bool) Found {
+// An endpoint without a scheme may be with TLS or without.
+func transport(text, endpoint string) Found {
 	for _, prefix := range []string{"last connection error: ", connecting, "transport: "} {
 		if _, after, ok := strings.Cut(text, prefix); ok {
 			text = strings.Trim(after, `"`)
 		}
 	}
-	text = strings.TrimPrefix(text, "Error while dialing: ")
+	text = strings.TrimPrefix(strings.TrimPrefix(text, "Error while dialing: "), "error reading server preface: remote error: ")
 	handshake, failed := strings.CutPrefix(text, "authentication handshake failed: ")
 	has := func(part string) bool { return strings.Contains(text, part) }
+	preface := has("server preface") // nothing came of what gRPC sends first
 	closed := has("broken pipe") || has("reset by peer")
 	stalled := has("use of closed network connection") || has("i/o timeout") || has("deadline exceeded") // this side has given it up
 	switch {
-	case stalled && (failed || has("server preface") || has("client preface")):
+	case stalled && (failed || preface || has("client preface")):
 		return Found{Says: "accepts connections, but does not answer in time", Do: mute}
 	case has("unknown authority"):
 		return Found{Says: "its certificate is not trusted (" + handshake + ")", Do: "name etcd's CA (--cacert, coordinator.ClientTLS)"}
+	case has("has expired or is not yet valid"):
+		return Found{Says: "its certificate has expired, or is not valid yet (" + handshake + ")", Do: "renew etcd's certificate, or correct this host's clock"}
 	case has("certificate required"), has("bad certificate"), has("unknown certificate"):
 		return Found{Says: "it refuses the client certificate, or wants one (" + handshake + ")", Do: "give it one (--cert and --key, coordinator.ClientTLS)"}
+	case has("tls: expired certificate"), has("tls: revoked certificate"):
+		return Found{Says: "it refuses the client certificate (" + handshake + ")", Do: "give it one that is valid (--cert and --key, coordinator.ClientTLS), or correct its clock"}
 	case failed && (handshake == "EOF" || has("first record does not look like a TLS handshake")):
 		return Found{Says: "accepts connections, but speaks no TLS (" + handshake + ")", Do: "write http:// or leave the certificates out"}
-	case closed && !plain:
-		return Found{Says: "accepts connections and closes them at once (" + text + ")", Do: "it may want a client certificate (--cert and --key, coordinator.ClientTLS)"}
-	case closed, has("server preface"):
+	case closed && !strings.HasPrefix(endpoint, "http://"), preface && strings.HasPrefix(endpoint, "https://"):
+		return Found{Says: "accepts connections and closes them at once (" + text + ")", Do: "it may want a client certificate, or another one than it is given (--cert and --key, coordinator.ClientTLS)"}
+	case closed, preface:
 		return Found{
 			Says: "accepts connections, but speaks no gRPC in the clear",
 			Do:   "if it wants TLS, write https:// or give --cacert, and if it is not etcd's port for clients (2379), correct the address",
 		}
-	case failed:
+	case failed, has("tls: "):
 		return Found{Says: "TLS fails: " + handshake, Do: "see the certificates of both sides"}
 	case has("connection refused"):
 		return Found{Says: text, Do: "start it, or correct the address"}

@@ -42,6 +42,12 @@ func TestEndpoints(t *testing.T) {
 	trusting := &tls.Config{InsecureSkipVerify: true}
 	known := trusting.Clone()
 	known.GetClientCertificate = pair.Get
+	old, err := certs.Load(authority.IssueUntil("old", "client", time.Now().Add(-time.Minute)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	expired := trusting.Clone()
+	expired.GetClientCertificate = old.Get
 	host := func(c *embedded.Cluster) string { return strings.SplitN(c.Endpoints()[0], "://", 2)[1] }
 	for _, c := range []struct {
 		name, endpoint string
@@ -54,6 +60,7 @@ func TestEndpoints(t *testing.T) {
 		{"well with TLS", "https://" + host(secure), known, "answers now", false, nil},
 		{"no CA", "https://" + host(secure), &tls.Config{}, "not trusted", false, nil},
 		{"no client certificate", "https://" + host(secure), trusting, "--cert and --key", false, nil},
+		{"a client certificate that has expired", "https://" + host(secure), expired, "refuses the client certificate (tls: expired certificate): give it one that is valid", false, nil},
 		{"no TLS to a port that wants it", "http://" + host(secure), nil, "wants TLS", false, nil},
 		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false, nil},
 		{"no port", "127.0.0.1", nil, "lacks a host or a port: write it like 127.0.0.1:2379", false, nil},
@@ -83,6 +90,20 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
+// TestWhoseCertificateHasExpired: etcd's own, or the client's, by the words of Go's TLS on this side and on etcd's.
+func TestWhoseCertificateHasExpired(t *testing.T) {
+	for text, want := range map[string]string{
+		"transport: authentication handshake failed: tls: failed to verify certificate: x509: certificate has expired or is not yet valid: current time 2026-12-01T10:00:00Z is after 2026-11-30T10:00:00Z": "its certificate has expired, or is not valid yet (tls: ",
+		"error reading server preface: remote error: tls: expired certificate": "it refuses the client certificate (tls: expired certificate): ",
+	} {
+		for _, endpoint := range []string{"https://127.0.0.1:2379", "127.0.0.1:2379"} {
+			if got := transport("connection error: desc = \""+text+"\"", endpoint).String(); !strings.Contains(got, want) {
+				t.Errorf("%s: %s, want %s", text, got, want)
+			}
+		}
+	}
+}
+
 // The error of a plain connection to a port with TLS depends on which side is faster.
 func TestAPortThatWantsTLSMayCloseInManyWays(t *testing.T) {
 	for _, text := range []string{
@@ -90,15 +111,18 @@ func TestAPortThatWantsTLSMayCloseInManyWays(t *testing.T) {
 		"connection error: desc = \"error reading server preface: connection reset by peer\"",
 		"connection error: desc = \"transport: failed to write client preface: write tcp 127.0.0.1:1: write: broken pipe\"",
 	} {
-		if got := transport(text, true).String(); !strings.Contains(got, "wants TLS") {
+		if got := transport(text, "http://127.0.0.1:2379").String(); !strings.Contains(got, "wants TLS") {
 			t.Errorf("%s: %s", text, got)
 		}
 	}
 }
 
-func TestATLSConnectionThatIsResetWantsACertificate(t *testing.T) {
-	if got := transport("connection error: desc = \"error reading server preface: connection reset by peer\"", false).String(); !strings.Contains(got, "client certificate") {
-		t.Error(got)
+// A server that ends a TLS connection without a word mostly refuses the client's certificate.
+func TestATLSConnectionThatIsClosedWantsACertificate(t *testing.T) {
+	for _, how := range []string{"connection reset by peer", "EOF"} {
+		if got := transport("connection error: desc = \"error reading server preface: "+how+"\"", "https://127.0.0.1:2379").String(); !strings.Contains(got, "client certificate") {
+			t.Error(got)
+		}
 	}
 }
 
@@ -111,8 +135,8 @@ func TestADialThatStalledTellsNothingOfTLS(t *testing.T) {
 		"connection error: desc = \"transport: failed to write client preface: write tcp 127.0.0.1:1: use of closed network connection\"",
 		"connection error: desc = \"transport: authentication handshake failed: context deadline exceeded\"",
 	} {
-		for _, plain := range []bool{true, false} {
-			if got := transport(text, plain).String(); strings.Contains(got, "TLS") || !strings.Contains(got, "does not answer in time") || !strings.Contains(got, "overloaded") {
+		for _, endpoint := range []string{"http://127.0.0.1:2379", "https://127.0.0.1:2379", "127.0.0.1:2379"} {
+			if got := transport(text, endpoint).String(); strings.Contains(got, "TLS") || !strings.Contains(got, "does not answer in time") || !strings.Contains(got, "overloaded") {
 				t.Errorf("%s: %s", text, got)
 			}
 		}

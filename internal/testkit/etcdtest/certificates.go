@@ -49,8 +49,21 @@ func template(name string) *x509.Certificate {
 // returns the files. The same file names are used for the same file.
 func (a *Authority) Issue(file, commonName string) (cert, key string) {
 	a.t.Helper()
+	return a.issue(file, template(commonName))
+}
+
+// IssueUntil is Issue for a certificate that expires at an instant, which may be up to an hour ago.
+func (a *Authority) IssueUntil(file, commonName string, expires time.Time) (cert, key string) {
+	a.t.Helper()
+	c := template(commonName)
+	c.NotAfter = expires
+	return a.issue(file, c)
+}
+
+func (a *Authority) issue(file string, c *x509.Certificate) (cert, key string) {
+	a.t.Helper()
 	cert, key = filepath.Join(a.dir, file+".pem"), filepath.Join(a.dir, file+"-key.pem")
-	encoded, err := x509.MarshalPKCS8PrivateKey(a.sign(cert, template(commonName)))
+	encoded, err := x509.MarshalPKCS8PrivateKey(a.sign(cert, c))
 	a.must(err)
 	a.write(key, "PRIVATE KEY", encoded)
 	return cert, key
