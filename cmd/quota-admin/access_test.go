@@ -63,7 +63,7 @@ func TestUnreachable(t *testing.T) {
 		{"nobody listens, default timeouts", "--endpoints " + closed, []string{closed + ": connect: connection refused", "--endpoints or QUOTIENT_ENDPOINTS"}},
 		{"nobody listens, a short time to connect", "--dial-timeout 100ms --endpoints " + closed, []string{"etcd cannot be reached within 100ms (--dial-timeout)", closed + ": connect: connection refused"}},
 		{"nobody answers, default timeouts", "--endpoints " + silent, []string{silent + ": accepts connections, but does not answer"}},
-		{"nobody answers the log in", "--user ann --endpoints " + silent, []string{"log in: etcd cannot be reached", silent}},
+		{"nobody answers the log in", "--user ann --endpoints " + silent, []string{"log in: no answer within 2s (--dial-timeout)", silent}},
 		{"one of two", "--endpoints " + closed + "," + silent, []string{closed + ": connect: connection refused", silent + ": accepts"}},
 		{"unknown host", "--endpoints nowhere.invalid:2379", []string{"nowhere.invalid:2379: "}},
 		{"unknown certificate", "--endpoints " + wrongTLS.URL, []string{"certificate is not trusted (", "--cacert"}},

@@ -131,7 +131,7 @@ func (a *app) fail(err error) int {
 // a user does the client ask etcd anything before the first request.
 func connectError(err error) error {
 	kind := etcdcall.Kind(err)
-	if kind == nil { // bad flags, too
+	if kind == nil || errors.Is(err, kind) { // bad flags, or a log-in that says itself that it took too long
 		return err
 	}
 	return fmt.Errorf("log in: %w: %w", kind, err)

@@ -17,11 +17,14 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"golang.org/x/term"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
+	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
 	"github.com/quotient-limiter/quotient/internal/etcdcall"
+	"github.com/quotient-limiter/quotient/internal/protocol/cause"
 )
 
 // A connection on which nothing was heard for keepAliveTime is probed, and given
@@ -34,8 +37,8 @@ const (
 
 // Client returns a client for the etcd that the flags describe. It does not wait for a
 // connection unless a user has to log in. It ends when ctx does; the caller closes it.
-// A fault of flags or files is a *UsageError; other errors are those of the etcd
-// client.
+// A fault of flags or files is a *UsageError. Where the log-in takes longer than DialTimeout
+// the error is an etcdcall.ErrUnreachable that says so; other errors are those of the etcd client.
 func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
 	c, err := f.config(ctx)
 	if err != nil {
@@ -45,7 +48,12 @@ func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
 		return nil, err
 	}
 	c.Username = f.User
-	return clientv3.New(c)
+	client, err := clientv3.New(c)
+	if f.User != "" && (errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded) {
+		late := fmt.Sprintf("log in: no answer within %v (--dial-timeout); raise that if etcd has many passwords to check", f.DialTimeout)
+		return nil, cause.Worded(late, etcdcall.ErrUnreachable, err)
+	}
+	return client, err
 }
 
 // Reach waits until the client has a connection, at most as long as DialTimeout.
