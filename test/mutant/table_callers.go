@@ -56,7 +56,7 @@ var callers = Table{
 		"\tkept := s.withhold()\n", "\tkept := int64(0)\n", liveness),
 	Replace("ClassOrderLost", "a caller of a lower class that came before is served before", "internal/window/queue/queue.go",
 		"n, deadline, c, large\n", "n, deadline, Default, large\n\tc = Default\n", liveness),
-	Replace("ClassOvertakes", "a newcomer overtakes those of its own class", "internal/window/claim.go",
+	Replace("ClassOvertakes", "a newcomer overtakes those of its own class", "internal/window/line.go",
 		"l.queue.Ahead(c) > 0 {", "c > 0 && l.queue.Ahead(c-1) > 0 {", liveness),
 	Replace("ClassUnforeseen", "those of higher classes that wait delay nobody, as far as is foreseen", "internal/window/queue/queue.go",
 		"range q.lanes[:c+1] {\n\t\tpermits = Sum(permits, q.lanes[i].crowd", "range q.lanes[c:c+1] {\n\t\tpermits = Sum(permits, q.lanes[i].crowd", liveness),
