@@ -349,7 +349,7 @@ func (o *origin) tryAccount(y *keyState, s *window.Segment, now, n int64, how wa
 		} else if got == n {
 			f = granted
 		}
-	case s.Take(now, n, o.class):
+	case (how < queues || !s.Leaves(n)) && s.Take(now, n, o.class): // one that is large for the provider goes by its queue
 		got, f = n, granted
 	case !s.Open(now): // the key's bounds may be others now
 		return moved, 0

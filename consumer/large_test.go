@@ -100,6 +100,48 @@ func issuedBy(all []*consumer.Limiter) (n int64) {
 	return n
 }
 
+// TestAKeysCallThatIsLargeForItsProvider: a call for a key that is small for the key, and large for the provider, leaves small
+// calls what they will want of the provider's permits, as one for the provider does.
+func TestAKeysCallThatIsLargeForItsProvider(t *testing.T) {
+	for _, byKey := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			policy := policyOf(t, "40/s")
+			policy.Keys.Limits = policyOf(t, "400/s").Limits
+			all := openAll(t, fleet(t, policy, 4))
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			defer running.Wait()
+			defer cancel()
+			running.Go(func() { // ten a second, which is the share
+				for ctx.Err() == nil {
+					time.Sleep(100 * time.Millisecond)
+					all[0].TryAcquire()
+				}
+			})
+			time.Sleep(5 * time.Second)
+			borrowed, err := all[0].Take(ctx, 25, time.Second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, other := range all[1:] {
+				other.TryTake(other.Status().Limits[0].Left) // now it lends no more, and does not ask either
+			}
+			borrowed.Release()
+			left := all[0].Status().Limits[0].Left
+			var by taker = all[0]
+			if byKey {
+				by = all[0].Key("k")
+			}
+			if _, err := by.Take(ctx, left-2, 5*time.Millisecond); err == nil {
+				t.Errorf("by key %v: a call for %d of %d has what small ones will want", byKey, left-2, left)
+			}
+			if _, err := by.Take(ctx, left/2, 5*time.Millisecond); err != nil {
+				t.Errorf("by key %v: %d of %d are refused: %v", byKey, left/2, left, err)
+			}
+		})
+	}
+}
+
 // Large requests of several instances do not block each other: together they have 0.9 of what one
 // limiter with all of the limit serves.
 func TestLargeRequestsDoNotBlockEachOther(t *testing.T) {
