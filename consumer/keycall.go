@@ -289,8 +289,8 @@ func (o *origin) confirm(y *keyState, w *queue.Waiter, g queue.Grant, n int64) (
 	s, now := y.lock(k)
 	if s.Keys == nil || s.Stale || s.Grant.Epoch != g.Small().Epoch && g.End <= now+s.Keys.Offset {
 		y.use.Unreserve(w, n)
-	} else if ok = y.use.Confirm(w, n); ok {
-		large := y.large(k, n)
+	} else if large := y.use.ServedLarge(w); y.use.Confirm(w, n) {
+		ok = true
 		y.use.Called(n, o.class, large)
 		y.note(&k.keys, n, 0)
 		y.afterIssue(k, n, now)

@@ -22,7 +22,7 @@ type Permit struct {
 
 	key      *keyState // nil if it is of no key
 	keyEpoch uint32
-	keyLarge bool // the call is large for the key
+	keyLarge bool // the line of the key has served the call as a large one
 }
 
 // origin is the core of a permit, its class and its label, in one word of it.

@@ -31,7 +31,7 @@ import (
 //
 // Any other call is small. The rules below are for large calls that may wait. One that may not wait takes what is there. In
 // what is known of calls (claim.small, claim.larges) it is then a small one if it got its permits, and a large one if it was
-// refused.
+// refused, or if permits of a key were reserved for it before the provider's came.
 //
 // A large call is served by loans, and by that part of this instance's share that small calls will not need. Where small
 // calls want all, two rules serve it:
@@ -40,12 +40,13 @@ import (
 //     each window (claim.leave). The parts add up (claim.left) until they are enough.
 //   - It may stand. Then each other instance that has a share is asked to leave it an equal part of what it wants in the next
 //     window (Trade.stands), and to lend as much in the running one if it has that to spare. In the window in which it
-//     stands the small calls of its own instance get no more of the limit than it leaves. They may not use its credit
-//     from the window's beginning on, and not only once its claim is over: otherwise those that wait would take all before
-//     loans come. Large calls of several instances may stand in one window. Each of these instances then leaves a part only
-//     to those that come before it in the window's order (Before).
+//     stands, while its claim runs, the small calls of its own instance get no more than it leaves of the limit. The credit is
+//     taken off what they get from the window's beginning; in other windows it is only once the claim is over. Otherwise
+//     those that wait would take all before loans come. Large calls of several instances may stand in one window. Each of these instances
+//     then leaves a part only to those that come before it in the window's order (Before).
 //
-// The waiter stands if no debt is owed and two things are so:
+// The waiter is to stand in the next window if there is somebody to ask, no debt is owed, no large call stands in the running
+// window, enough of that is left for an ask (askTime), and two more things are so:
 //
 //   - A window has begun since it became the first waiter: so loans could have served it. Callers of a higher class may have
 //     been before it when the window began.
@@ -61,8 +62,8 @@ import (
 const claimed = 100 * time.Millisecond
 
 // lasts returns how long the claim lasts in window w: claimed, or a tenth of the window if that is less. Where the first
-// waiter stands the claim may last for half of the window. Others have left it permits then, and their loans take as long to
-// come in a short window as in a long one.
+// waiter stands it is half of the window in place of a tenth, since others have left it permits, and their loans take as long
+// to come in a short window as in a long one.
 func (c *claim) lasts(w quota.Window) time.Duration {
 	if c.standsIn(w) {
 		return min(claimed, w.Length/2)
@@ -78,8 +79,8 @@ type claim struct {
 	since int64         // monotonic instant at which it became the first, or the start of the window that was entered since
 	again int64         // monotonic instant at which to serve the line again: see Line.Again
 	// large is the large waiter that was the first one latest; nil if none was, or if it has surely left. While waiters of a
-	// higher class come before it, it is not `first`, and may have left unnoticed: so large is only compared, and never looked
-	// into.
+	// higher class come before it, it is not `first`, and may leave unnoticed: so large is only compared, and never looked
+	// into. If its Waiter is then used for another large call, that one may stand a window sooner.
 	large *queue.Waiter
 	// largeClass is the class of large's call. While it waits, no waiter of its class or of a lower one is the first.
 	largeClass queue.Class
@@ -91,7 +92,7 @@ type claim struct {
 	small *lending.Flow // all calls but the large ones that waited or were refused; nil until one of those comes
 	// larges counts the permits of large calls since the Trade began, less those that came back. For a provider these are the
 	// permits that its queue has issued; Gate.RefusedLarge counts those refused. For a key they are those refused, and those
-	// issued to calls that had waited.
+	// issued to calls for which they had been reserved before.
 	larges int64
 	// issued is how many permits of the running window large calls got, less those that came back. For a provider: what
 	// its queue gave them. For a key a call counts once its permits are reserved or, if they were reserved in an earlier
@@ -101,15 +102,15 @@ type claim struct {
 	left     int64         // credit of large calls: permits that small calls have left them, and that none has used yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call
 	waits    bool          // a large call waits, the first or another one
-	pending  []pendingCall // large calls of a key for which permits are reserved, and not issued yet
+	pending  []pendingCall // large calls that a key's line has served, and whose permits are neither issued nor given up yet
 }
 
-// pendingCall is a large call that its key's line has served: permits of the key are reserved for it. If they are not
-// issued in the end, it was not served.
+// pendingCall is a large call that its key's line has served: permits of the key were reserved for it, and may have lapsed
+// since. If they are not issued in the end, it was not served.
 type pendingCall struct {
 	waiter   *queue.Waiter
 	servedIn int64 // the index of the window in which they were reserved
-	left     int64 // permits that the call took off claim.left, or that were forgotten since (leave)
+	left     int64 // what the call took off claim.left, and the credit that leave has ended since: ended gives both back
 	reserved int64 // permits that are reserved for it in Account.reserved: 0 once they have lapsed (lapse)
 }
 
@@ -154,7 +155,7 @@ func (c *claim) lapse(w quota.Window, share int64) (n int64) {
 // gaveBack notes that n permits came back which a large call got in the window that runs, as it cost less.
 func (c *claim) gaveBack(n int64) {
 	c.larges -= n
-	c.issued = max(0, c.issued-n) // a key's call that became large only after its line had served it was never counted here
+	c.issued -= n
 }
 
 // lastServed returns the index of the latest window in which a large call was served, or in which permits were reserved
@@ -171,7 +172,9 @@ func (c *claim) lastServed() int64 {
 // claim. It is called after waiters have left, before the claim is asked anything. Otherwise a Waiter that was the first,
 // left, and is used again for another call would go on with the claim of the call before.
 func (c *claim) head(q *queue.Queue, now int64) {
-	c.waits = q.Large(queue.Sheddable) > 0
+	if c.waits = q.Large(queue.Sheddable) > 0; !c.waits {
+		c.large = nil
+	}
 	w := q.Head()
 	if w == c.first {
 		return
@@ -201,23 +204,24 @@ func (c *claim) restart() {
 	}
 }
 
-// leave is called as a window begins. If a large call was the first waiter (claim.large) it raises the credit of large calls,
-// by one in leftPart of the permits for which small calls came in the window that has ended, whether they got them or not.
-// The credit ends
+// leave is called as a window begins. If a large call was the first waiter (claim.large), leave raises the credit of large
+// calls by one in leftPart of the permits for which small calls came in the window that has ended, whether they got them or
+// not. The credit ends
 //
 //   - if no large call waits any more: those for which it was left are gone;
 //   - if a large call stood in the window that has ended, and was served: small calls have lost enough.
 //
-// If the large call that was served last is still in pending, it may not have been served in the end. Then it takes the
-// credit with it (pendingCall.left), and gives it back in that case (claim.ended).
+// While calls are in pending it is open whether they were served. So unless another large call was served in the window in
+// which it stood, the credit that ends is noted at the last of them (pendingCall.left). If that call gets no permits after
+// all, ended restores the credit.
 //
 // length is that of the window that begins, in milliseconds. small.Begin has been called for that window, so small.Used is
 // the rate in the one that has ended.
 func (c *claim) leave(ended quota.Window, length float64) {
 	switch {
 	case !c.waits, c.stood == ended.Index && c.stood == c.lastServed():
-		if c.lastServed() > c.servedIn {
-			p := &c.pending[len(c.pending)-1]
+		if last := len(c.pending) - 1; last >= 0 && (!c.waits || c.lastServed() > c.servedIn) {
+			p := &c.pending[last]
 			p.left = queue.Sum(p.left, c.left)
 		}
 		c.left = 0
@@ -228,7 +232,7 @@ func (c *claim) leave(ended quota.Window, length float64) {
 }
 
 // leftPart says what small calls leave to a large one: one in leftPart of the permits for which they came in the window
-// before. They do not lose all of that, since those that wait are served in the next window.
+// before. Those of them that wait do not lose their permits by that: they get them a window later.
 const leftPart = 6
 
 // standsIn reports whether the first waiter is a large call that stands in a window: others were asked to leave a part of
@@ -280,12 +284,12 @@ func order(one, other string, w quota.Window) int {
 // minute.
 func (t *Trade) stands(s *scene) int64 {
 	c := &t.claim
-	if c.first == nil || !c.first.Large() || s.length-s.phase < askTime || c.standsIn(s.Window) {
+	if c.first == nil || !c.first.Large() || s.rest() < askTime || c.standsIn(s.Window) {
 		return 0 // if it stands in this window, what it was left may come yet
 	}
 	share := max(1, s.part())
 	shares := sharesIn(c.first.N(), share)
-	// windows is how many there are from the one in which a large call last stood, or was served, to the next one.
+	// windows is how many windows the next one comes after the latest in which a large call stood or was served.
 	windows := s.Window.Index + 1 - max(c.stood, c.lastServed())
 	small := int64(math.Ceil(t.small().Used() * s.length)) // what small calls wanted in the window before
 	due := max(1, share-small, s.Total/standPart)          // permits for large calls, in each window

@@ -145,6 +145,7 @@ type keyLine struct {
 	shares map[time.Duration]int64
 	total  int64
 	owners int // of the ten instances
+	guard  time.Duration
 	use    Account
 	queue  queue.Queue
 	log    told
@@ -157,7 +158,7 @@ func (l *keyLine) fleet() plans.Fleet {
 // line returns the line, after the account has moved on to the windows that run.
 func (l *keyLine) line(now time.Duration) Line {
 	if k := lendingAt("me", now, slices.Sorted(maps.Keys(l.shares))...); l.use.windows == nil || !slices.Equal(k.Running, l.use.windows.Running) {
-		k.Lending.Instances = 10
+		k.Lending.Instances, k.Guard = 10, int64(l.guard)
 		l.use.Adopt(k, func(w quota.Window) int64 { return l.shares[w.Length] }, nil)
 	}
 	return l.use.Line(&l.queue, l.fleet(), int64(now))
@@ -269,6 +270,12 @@ func TestAKeysLineThatNobodyLendsTo(t *testing.T) {
 	line := l.line(200 * ms)
 	if line.Again() != clock.Forever || l.use.Again() != clock.Forever {
 		t.Errorf("a look is due at %d, %d", line.Again(), l.use.Again())
+	}
+	behind := &queue.Waiter{} // a caller that gives up
+	l.queue.Push(behind, 1, clock.Forever, queue.Default, false)
+	l.queue.Remove(behind)
+	if l.use.LineLeft(&l.queue, int64(210*ms)); l.use.Again() != clock.Forever {
+		t.Errorf("after a caller has left, a look is due at %d", l.use.Again())
 	}
 	l.shares[second] = 10
 	alone := lendingAt("me", second, second)

@@ -157,19 +157,31 @@ func TestALargeCallThatIsNotServedAfterAnEdge(t *testing.T) {
 }
 
 // Two large calls have permits reserved when a window begins: A in the window before the last, B, which stood, in the last
-// one. What small calls have left to large ones comes back if B is not served after all, whatever becomes of A.
+// one; another large call waits, or none. What small calls have left to large ones comes back if B is not served after all,
+// whatever becomes of A; and if B was served while none waits, if A is not.
 func TestTwoLargeCallsAreReservedAtAnEdge(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		early   string // "B": B's permits are issued before the edge
+		waits   bool   // another large call waits
 		a, b    bool   // A's are issued, and B's, after it
 		credits int64
-	}{{"", true, true, 0}, {"", false, true, 0}, {"", true, false, 30}, {"", false, false, 30}, {"B", false, true, 0}, {"B", true, true, 0}} {
+	}{
+		{"", true, true, true, 0},
+		{"", true, false, true, 0},
+		{"", true, true, false, 30},
+		{"", true, false, false, 30},
+		{"B", true, false, true, 0},
+		{"B", true, true, true, 0},
+		{"", false, true, false, 30},
+		{"B", false, true, true, 0},
+		{"B", false, false, true, 30},
+	} {
 		_, trade, _ := traded(20)
 		a, b, running := &queue.Waiter{}, &queue.Waiter{}, quota.Window{Length: second, Index: 6}
 		trade.claim = claim{
 			pending:  []pendingCall{{waiter: a, servedIn: 4}, {waiter: b, servedIn: 5}},
-			servedIn: 2, stood: 5, left: 30, waits: true,
+			servedIn: 2, stood: 5, left: 30, waits: c.waits,
 		}
 		if c.early == "B" {
 			trade.claim.ended(b, 40, true, quota.Window{Length: second, Index: 5})
@@ -239,8 +251,8 @@ func TestWhatLargeCallsHaveOfAWindow(t *testing.T) {
 			t.Errorf("%s: large calls have %d of the window, want %d", c.what, n, c.issued)
 		}
 		q.Push(&queue.Waiter{}, 300, clock.Forever, queue.Default, true)
-		a.Line(q, f, int64(2*wall+30*ms))
-		if a.LineLeft(q, int64(2*wall+30*ms)); trade.claim.standsIn(a.Shortest()) != c.anotherOneIsTo {
+		line := a.Line(q, f, int64(2*wall+30*ms))
+		if line.Begin(); trade.claim.standsIn(a.Shortest()) != c.anotherOneIsTo {
 			t.Errorf("%s: another one stands: %v", c.what, !c.anotherOneIsTo)
 		}
 	}

@@ -123,6 +123,12 @@ func (t *keyTrade) ended(w *queue.Waiter, n int64, issued bool) (reserved int64)
 	return t.claim.ended(w, n, issued, t.window)
 }
 
+// ServedLarge reports whether the key's line has served the call of the waiter w as a large one, and whether its permits
+// are issued is still open: Confirm and Unreserve end that. w may be nil.
+func (a *Account) ServedLarge(w *queue.Waiter) bool {
+	return a.trade.pends() && slices.ContainsFunc(a.trade.claim.pending, func(p pendingCall) bool { return p.waiter == w })
+}
+
 // pends reports whether a large call waits for the provider's permits, with those of the key reserved or lapsed.
 func (t *keyTrade) pends() bool { return t != nil && len(t.claim.pending) > 0 }
 
@@ -136,8 +142,8 @@ func (a *Account) Refused(n int64, c queue.Class, large bool) {
 }
 
 // Called notes that calls of class c got n permits, which Charge counts, or were refused them. large says that there was
-// one call, a large one, and that it was refused, or had its permits reserved before they were issued. A large call that
-// got its permits without a reservation is noted like a small one.
+// one call, a large one, and that it was refused, or that the key's line had served it (ServedLarge). A large call that
+// got its permits otherwise is noted like a small one.
 func (a *Account) Called(n int64, c queue.Class, large bool) {
 	t := a.trade
 	if t == nil {
@@ -202,9 +208,10 @@ func (a *Account) Again() int64 {
 	return a.trade.claim.again
 }
 
-// LineLeft notes that a caller has left q, the callers of the key's line, by the monotonic instant now.
+// LineLeft notes that a caller has left q, the callers of the key's line, by the monotonic instant now. A claim that Line
+// has ended does not begin again by that.
 func (a *Account) LineLeft(q *queue.Queue, now int64) {
-	if t := a.trade; t != nil {
+	if t := a.trade; t != nil && t.claim.first != nil {
 		t.claim.head(q, now)
 	}
 }

@@ -54,7 +54,8 @@ const (
 	passAll
 )
 
-// any reports whether a waiter may be passed, or one of several. large says whether it is large, or one of them is.
+// any reports whether a waiter may be passed; large says whether it is large. Of several waiters, of which one is large if
+// large is set, it reports whether at least one may be.
 func (p passing) any(large bool) bool { return p == passAll || p == passLarge && large }
 
 // Begin notes that the waiters will be served from the first one on: nobody is passed yet, and all that is held is
@@ -75,10 +76,9 @@ func (l *Line) Entered(w *queue.Waiter) {
 	l.Pass(w)
 }
 
-// Newcomer returns how many permits a newcomer of class c may have. The caller takes off what is kept from its class. If
-// nobody of class c or a higher one waits, that is all that is held; otherwise it is what besides returns, which is nothing
-// from the beginning of a window until Begin. Newcomer sets the room, by which Fits goes until Begin, Served or Pass
-// changes it.
+// Newcomer returns how many permits a newcomer of class c may have: all that is held if nobody of its class or a higher one
+// waits, and else what besides returns, which is nothing from the beginning of a window until Begin. The caller takes off
+// what is kept from class c. Newcomer sets the room, by which Fits goes until Begin, Served or Pass changes it.
 func (l *Line) Newcomer(c queue.Class) int64 {
 	if l.room = l.held; l.queue.Ahead(c) > 0 {
 		l.room = l.besides()
@@ -118,8 +118,8 @@ func (l *Line) claims() bool {
 // Again returns the monotonic instant at which to serve the line again. While the claim of the first waiter runs, that
 // is its end. After that, if the waiter is large and there are permits, held or open, released by pacing or not, it is
 // a tenth of the shortest window from now, since small calls may leave it more by then. In all other cases it is
-// clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. The claim
-// keeps the instant for Account.Again.
+// clock.Forever. It does not tell of permits that come sooner: whoever brings those has the line served. Where
+// the line has a trade, the claim keeps the instant for Account.Again.
 func (l *Line) Again() (at int64) {
 	if at = l.ends(); at <= l.now {
 		at = clock.Forever
@@ -151,9 +151,10 @@ func (l *Line) roomOf(large bool) int64 {
 	return l.room
 }
 
-// Served notes that w's call got n permits. w stands in the line, or is a newcomer's. If the call is large, the credit
-// of large calls (claim.left) is first cut to the limit, and then pays for those of the n permits that small calls would have
-// wanted. While the first waiter stands it pays for none, whichever call is served: other instances have left permits too.
+// Served notes that w's call got n permits. w stands in the line, or is a newcomer's. If the call is large, and permits are
+// lent, the credit of large calls (claim.left) is cut to the limit, and then pays for those of the n permits that small calls
+// would have wanted. While the first waiter stands the credit stays as it is, whichever call is served: other instances have
+// left permits too. Where nothing is lent now, the call does not count as served (claim.servedIn).
 func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	if large && l.trade != nil { // nil if lending has ended since the call was queued as large
 		c := &l.trade.claim
@@ -178,8 +179,8 @@ func (l *Line) Served(w *queue.Waiter, n int64, large bool) {
 	l.taken += n
 }
 
-// Pass notes that callers may pass w, which was not served, and sets the room of those behind it. It returns false if
-// nobody further may pass.
+// Pass decides whether callers may pass w, which was not served, and sets the room of those behind it. It returns false if
+// nobody behind w gets anything until the line is served again.
 //
 // The waiter lacks permits in some windows. A large one lacks them also where it would leave small ones too few
 // (forSmall); but for a long limit only the permits that it wants itself count. Until the last of these windows has ended
@@ -259,8 +260,8 @@ func (l *Line) besides() int64 {
 // the window. It is 0 for a critical call, and while this instance may borrow nothing. Two things lower it, both of the
 // line's first waiter, which may be another call:
 //
-//   - In the window in which that one stands, small calls get no more of this instance's share than it leaves of the
-//     limit. What own callers have had of the window counts.
+//   - In the window in which that one stands, no more is left to small calls than this instance's share or, if that is less,
+//     the limit without what that one wants. What small calls have had of the window is taken off.
 //   - There, and elsewhere once its claim is over, the credit of large calls (claim.left) is taken off.
 func (l *Line) forSmall(c queue.Class) int64 {
 	if !l.lends || c == queue.Critical {

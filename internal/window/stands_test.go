@@ -139,19 +139,28 @@ func TestWhatIsLeftInAShortWindowComesTogether(t *testing.T) {
 }
 
 // A large call that could stand only from late in a window on waits for the next window: hosts drop an ask that comes after
-// the window's end, and it would count all the same.
+// the window's end, or in the guard before it, and it would count all the same.
 func TestALargeCallDoesNotStandLate(t *testing.T) {
 	t.Parallel()
-	for kind, l := range lines(100, map[time.Duration]int64{second: 10}) {
-		l.tick(20 * second)
-		l.enter(20*second+500*ms, 35)
-		l.tick(21 * second)
-		if ask := l.ask(22*second - 20*ms); ask != nil && ask.Edge > 0 {
-			t.Errorf("%s: it stands 20 ms before the window's end", kind)
-		}
-		l.tick(22 * second)
-		if ask := l.ask(22*second + 5*ms); ask == nil || ask.Edge != 35 {
-			t.Errorf("%s: it asks for %+v in the next window", kind, ask)
+	for _, guard := range []time.Duration{0, 50 * ms} {
+		for kind, l := range lines(100, map[time.Duration]int64{second: 10}) {
+			switch l := l.(type) {
+			case *gateLine:
+				f := l.gate.planner.(*fixed)
+				f.set(func() { f.plan.Guard = int64(guard) })
+			case *keyLine:
+				l.guard = guard
+			}
+			l.tick(20*second + 400*ms)
+			l.enter(20*second+500*ms, 35)
+			l.tick(21*second + guard)
+			if ask := l.ask(22*second - guard - 20*ms); ask != nil && ask.Edge > 0 {
+				t.Errorf("%s, guard %v: it stands 20 ms before hosts listen no more", kind, guard)
+			}
+			l.tick(22*second + guard)
+			if ask := l.ask(22*second + guard + 5*ms); ask == nil || ask.Edge != 35 {
+				t.Errorf("%s, guard %v: it asks for %+v in the next window", kind, guard, ask)
+			}
 		}
 	}
 }

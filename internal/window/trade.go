@@ -204,10 +204,13 @@ func (t *Trade) flows() (critical, sheddable *lending.Flow) {
 	return &t.classes.critical, &t.classes.sheddable
 }
 
+// rest returns how much of the window is left before its guard, in milliseconds.
+func (s *scene) rest() float64 { return s.length - s.phase - float64(s.account.windows.Guard)/milli }
+
 // has returns what this instance has as a guest: of its account, and of the callers c who wait.
 func (s *scene) has(of stock, c Callers) lending.Has {
 	return lending.Has{
-		Phase: s.phase, Length: s.length, Rest: s.length - s.phase - float64(s.account.windows.Guard)/milli,
+		Phase: s.phase, Length: s.length, Rest: s.rest(),
 		Left: of.left, Kept: of.kept, Waiting: queue.Sum(c.Waiting, of.debt), Issued: of.issued, Borrowed: s.borrowed,
 		Own: s.own(), New: of.newcomer, Fair: s.Fair(), Total: s.Total,
 	}
