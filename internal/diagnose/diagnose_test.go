@@ -60,7 +60,7 @@ func TestEndpoints(t *testing.T) {
 		{"well with TLS", "https://" + host(secure), known, "answers now", false, nil},
 		{"no CA", "https://" + host(secure), &tls.Config{}, "not trusted", false, nil},
 		{"no client certificate", "https://" + host(secure), trusting, "--cert and --key", false, nil},
-		{"a client certificate that has expired", "https://" + host(secure), expired, "refuses the client certificate (tls: expired certificate): give it one that is valid", false, nil},
+		{"a client certificate that has expired", "https://" + host(secure), expired, "client certificate", false, nil}, // the words depend on which side is faster
 		{"no TLS to a port that wants it", "http://" + host(secure), nil, "wants TLS", false, nil},
 		{"TLS to a port without", "https://" + host(plain), known, "speaks no TLS", false, nil},
 		{"no port", "127.0.0.1", nil, "lacks a host or a port: write it like 127.0.0.1:2379", false, nil},

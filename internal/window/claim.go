@@ -11,8 +11,8 @@ import (
 	"github.com/quotient-limiter/quotient/quota"
 )
 
-// This file says what becomes of the permits that are left when the first waiter of a line wants more than those. It is
-// the one place for that, for the provider's queue and for the line of each key.
+// This comment has the rules for the permits that are left when the first waiter of a line wants more than those: the same
+// for the provider's queue and for the line of each key. This file keeps what the rules need to know; line.go applies them.
 //
 // The claim. Where permits are lent, other instances may lend what the first waiter lacks. Nobody here knows whether they
 // will. So for a while the waiter has a claim: what is left is kept for it from callers of its own class and of lower ones.
@@ -29,30 +29,31 @@ import (
 //   - a key's limit gives this instance's share, or an equal part of the limit if that is more
 //   - a provider's long limit gives all of the limit, and a key's gives none
 //
-// Any other call is small. The rules below are for large calls that may wait. One that may not wait takes what is there. In
-// what is known of calls (claim.small, claim.larges) it is then a small one if it got its permits, and a large one if it was
-// refused, or if permits of a key were reserved for it before the provider's came.
+// Any other call is small. The rules below are for large calls that may wait. One that may not wait takes what is there. The
+// counts of calls (claim.small, claim.larges) take it for a small one if it got its permits, and for a large one if it was
+// refused.
 //
 // A large call is served by loans, and by that part of this instance's share that small calls will not need. Where small
 // calls want all, two rules serve it:
 //
-//   - It has a credit. While it is the first waiter, the small calls of its own instance leave it a part of their permits in
-//     each window (claim.leave). The parts add up (claim.left) until they are enough.
-//   - It may stand. Then each other instance that has a share is asked to leave it an equal part of what it wants in the next
-//     window (Trade.stands), and to lend as much in the running one if it has that to spare. In the window in which it
-//     stands, while its claim runs, the small calls of its own instance get no more than it leaves of the limit. The credit is
-//     taken off what they get from the window's beginning; in other windows it is only once the claim is over. Otherwise
-//     those that wait would take all before loans come. Large calls of several instances may stand in one window. Each of these instances
-//     then leaves a part only to those that come before it in the window's order (Before).
+//   - It has a credit. Once it has been the first waiter, the small calls of its own instance leave it a part of their permits
+//     in each window (claim.leave), also while callers of a higher class are before it. The parts add up (claim.left) until
+//     they are enough.
+//   - It may stand in a window. In the window before, each other instance that has a share is asked to leave it an equal part
+//     of what it wants in the next one (Trade.stands), and to lend as much in the running one if it has that to spare. While
+//     the claim runs in the window in which it stands, the small calls of its own instance get no more than it leaves of the
+//     limit. The credit is taken off what they get from that window's beginning; in other windows it is only once the claim
+//     is over. Otherwise those that wait would take all before loans come. Large calls of several instances may stand in one
+//     window. Each of these instances then leaves a part only to those that come before it in the window's order (Before).
 //
 // The waiter is to stand in the next window if there is somebody to ask, no debt is owed, no large call stands in the running
 // window, enough of that is left for an ask (askTime), and two more things are so:
 //
-//   - A window has begun since it became the first waiter: so loans could have served it. Callers of a higher class may have
-//     been before it when the window began.
+//   - It became the first waiter, and a window has begun since: so loans could have served it. The window counts also if
+//     callers of a higher class were before it again when it began.
 //   - The latest large call of this instance that was served, or stood, is long enough ago: at least k windows if the waiter
 //     wants k shares, and more if small calls leave little of the share (standPart). How long the waiter has waited makes no
-//     difference: a caller that gives up, and comes again before the window ends, loses one window at most.
+//     difference: a caller that gives up, comes again, and is the first before the window ends loses one window at most.
 //
 // A call that is large for a key has to gather the key's permits and the provider's in one window. If the provider's come
 // later, those of the key may be gone (claim.lapse), and it starts again at the end of the key's line.
@@ -62,8 +63,8 @@ import (
 const claimed = 100 * time.Millisecond
 
 // lasts returns how long the claim lasts in window w: claimed, or a tenth of the window if that is less. Where the first
-// waiter stands it is half of the window in place of a tenth, since others have left it permits, and their loans take as long
-// to come in a short window as in a long one.
+// waiter stands it is claimed in short windows too, since others have left it permits, and their loans take as long to come
+// there as in long ones. Half of the window bounds it, but permits are lent only in windows of which half is longer.
 func (c *claim) lasts(w quota.Window) time.Duration {
 	if c.standsIn(w) {
 		return min(claimed, w.Length/2)
@@ -84,29 +85,29 @@ type claim struct {
 	large *queue.Waiter
 	// largeClass is the class of large's call. While it waits, no waiter of its class or of a lower one is the first.
 	largeClass queue.Class
-	// entered: since large was the first waiter for the first time a window has begun, or another window has become the
-	// shortest. It says nothing if large is nil.
+	// entered: a window has begun, or another window has become the shortest, after large became the first waiter. It says
+	// nothing if large is nil.
 	entered bool
 	beside
 
 	small *lending.Flow // all calls but the large ones that waited or were refused; nil until one of those comes
 	// larges counts the permits of large calls since the Trade began, less those that came back. For a provider these are the
 	// permits that its queue has issued; Gate.RefusedLarge counts those refused. For a key they are those refused, and those
-	// issued to calls for which they had been reserved before.
+	// issued to calls that its line had served as large ones (Account.Called).
 	larges int64
 	// issued is how many permits of the running window large calls got, less those that came back. For a provider: what
 	// its queue gave them. For a key a call counts once its permits are reserved or, if they were reserved in an earlier
 	// window, once they are issued.
 	issued   int64
-	servedIn int64         // index of the latest window in which a large call was served that is not in pending: see lastServed
+	servedIn int64         // of the large calls that were served and are not in pending: the index of the latest's window
 	left     int64         // credit of large calls: permits that small calls have left them, and that none has used yet
 	stood    int64         // the index of the latest window of which others were asked to leave a part to a large call
 	waits    bool          // a large call waits, the first or another one
 	pending  []pendingCall // large calls that a key's line has served, and whose permits are neither issued nor given up yet
 }
 
-// pendingCall is a large call that its key's line has served: permits of the key were reserved for it, and may have lapsed
-// since. If they are not issued in the end, it was not served.
+// pendingCall is a large call that has left its key's line with permits of the key reserved for it, which may have lapsed
+// since. It counts as served for now, and as not served after all if they are not issued.
 type pendingCall struct {
 	waiter   *queue.Waiter
 	servedIn int64 // the index of the window in which they were reserved
@@ -125,7 +126,7 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 	}
 	p := c.pending[i]
 	c.pending = slices.Delete(c.pending, i, i+1)
-	switch counted := p.servedIn == running.Index; { // in c.issued
+	switch counted := p.servedIn == running.Index; { // counted: its permits are in c.issued
 	case issued && !counted:
 		c.issued += n
 	case !issued && counted:
@@ -139,9 +140,10 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 	return p.reserved
 }
 
-// lapse ends the reservations for more than share permits that calls in pending have from windows before w, which runs now,
-// and returns how many permits those were. Window w hardly holds them, and they would keep all of it from other callers,
-// here and elsewhere. Such a call is served if enough are there once it has the provider's permits.
+// lapse ends each reservation of more than share permits that a call in pending has since a window before w. share is the
+// least that this instance has of any window that runs. w is the one that has begun, and all of these together hardly hold
+// such a reservation; it would keep their permits from other callers, here and elsewhere. Such a call is served if enough
+// are there once it has the provider's permits. lapse returns the sum of what was reserved.
 func (c *claim) lapse(w quota.Window, share int64) (n int64) {
 	for i := range c.pending {
 		if p := &c.pending[i]; p.servedIn < w.Index && p.reserved > share {
@@ -194,7 +196,7 @@ func (c *claim) enter(start int64) {
 	c.since, c.issued, c.shut, c.entered = start, 0, true, true
 }
 
-// restart forgets what was noted by windows, because they have another length now.
+// restart forgets the indexes of windows, the rates and the credit, because windows have another length now.
 func (c *claim) restart() {
 	if c.servedIn, c.stood, c.left = 0, 0, 0; c.small != nil {
 		c.small = &lending.Flow{}
@@ -232,7 +234,7 @@ func (c *claim) leave(ended quota.Window, length float64) {
 }
 
 // leftPart says what small calls leave to a large one: one in leftPart of the permits for which they came in the window
-// before. Those of them that wait do not lose their permits by that: they get them a window later.
+// before. In the end they lose less than that: those that wait get theirs in a later window.
 const leftPart = 6
 
 // standsIn reports whether the first waiter is a large call that stands in a window: others were asked to leave a part of
@@ -251,7 +253,8 @@ func (t *Trade) small() *lending.Flow {
 
 // ownIssued returns how many permits of the scene's window were issued to own callers, or have paid debts. taken are
 // permits that the account has not booked, or has reserved; they count too. Permits of large calls count too,
-// except in a window of which others were asked to leave them a part (claim.stood): those came from the others.
+// except in a window of which others were asked to leave them a part (claim.stood): there they are taken to have come from
+// the others.
 func (t *Trade) ownIssued(s *scene, taken int64) int64 {
 	n := s.issued(taken)
 	if c := &t.claim; c.stood == s.Window.Index {
@@ -275,7 +278,8 @@ func order(one, other string, w quota.Window) int {
 // other instance is then asked to leave it a part of them there. Otherwise it returns 0.
 //
 // Calls stand seldom. What large calls get by it is at most, on average over the windows, what small calls leave of the share
-// or, if that is more, one in standPart of the limit. It is never more than the share.
+// or, if that is more, one in standPart of the limit. It is never more than the share. Each of these is taken to be one
+// permit at least.
 //
 // The share, the limit and the windows are those of the account's shortest limit alone, also for a call that is large by
 // a longer one. So large calls may get more of a longer limit than this instance's share of it. Small calls of other
@@ -299,8 +303,8 @@ func (t *Trade) stands(s *scene) int64 {
 	return c.first.N()
 }
 
-// askTime is how long an ask takes to come to the hosts, in milliseconds. They drop one that comes after the window's end,
-// so a call does not stand if less of the window is left.
+// askTime is how long an ask takes to come to the hosts, in milliseconds. They drop one that comes after the window's end, or
+// in the guard before it. So a call is not to stand if less time is left before that.
 const askTime = 25
 
 // standPart bounds what large calls get by standing if small ones want the whole share: one in standPart of the shortest

@@ -19,8 +19,8 @@ import (
 //
 // A Trade has an owner: the gate, for the provider (lending.go and host.go), or the Account of a key (keytrade.go). The
 // owner counts permits and callers that wait, knows the time, decides when to look whether to ask, books what is lent,
-// and counts calls by class. The gate's lock guards the Trade or, of a key, that of the key's state. The zero Trade has
-// seen no call.
+// and counts calls by class. The Trade of a provider is guarded by the gate's lock, that of a key by the lock of the key's
+// state. The zero Trade has seen no call.
 type Trade struct {
 	calls   lending.Flow  // the permits for which callers here have come
 	classes *classes      // those of critical and sheddable callers; nil until one of them comes
@@ -30,7 +30,8 @@ type Trade struct {
 	asks    int64         // how many times others were asked since the beginning: see salt
 	guests  asks          // as a host: what guests have asked this instance for
 	served  float64       // when in the window open asks were served last, in milliseconds; 0: not yet
-	// edge: guests have asked, and a window has begun at whose edge the Trade's owner has not looked yet whether to lend.
+	// edge: a window has begun, guests have asked before, and the owner has yet to decide what to lend them at this edge
+	// (lendAtEdge).
 	edge bool
 }
 
@@ -60,8 +61,8 @@ func CallersOf(q *queue.Queue) Callers {
 
 // came are the permits for which calls have come: those that were issued, those that were refused, and those for which
 // callers wait. large, critical and sheddable are parts of all. For a provider they count from the beginning. For a key
-// `all` counts from the start of the window before the one in which its Trade began, large from when the Trade began, and
-// critical and sheddable from when windows got their present length.
+// `all` begins with the window before the one in which its Trade began, and anew when windows get another length
+// (calledIn). large begins with the Trade, and so do critical and sheddable, which begin anew when windows get another length.
 type came struct{ all, large, critical, sheddable int64 }
 
 // scene is an account in its shortest window (Account.Shortest), at an instant, and the fleet that shares it.
@@ -87,7 +88,8 @@ func (a *Account) scene(f plans.Fleet, hash uint64, now int64) scene {
 // the account has not booked, or has reserved; they count too.
 func (s *scene) issued(taken int64) int64 { return s.Used - s.lent + taken }
 
-// hosts returns how many other instances have shares.
+// hosts returns how many other instances divide the window (Owners). Where the total is below their number some of them have
+// a share of 0. If this one has, it is counted too.
 func (s *scene) hosts() int {
 	if s.own() > 0 {
 		return s.Owners - 1
@@ -95,14 +97,14 @@ func (s *scene) hosts() int {
 	return s.Owners
 }
 
-// alone reports whether there is nobody to ask: no other has a share, or was lent anything.
+// alone reports whether there is nobody to ask: no other instance divides the window, or was lent any of it.
 func (s *scene) alone() bool { return s.Owners == 1 && s.own() > 0 && s.lent == 0 }
 
 // opens returns the monotonic instant from which permits of the window are issued.
 func (s *scene) opens() int64 { return s.account.windows.OpensAfter(s.Window.Start()) }
 
-// part returns how many permits of the window are this instance's by the equal division: its share, or an equal part of
-// the total where some instances have none.
+// part returns how many permits of the window are this instance's by the equal division: its share or, if fewer instances
+// divide the window than there are, an equal part of the total, rounded up.
 func (s *scene) part() int64 {
 	if s.Owners < s.Instances {
 		return int64(math.Ceil(s.Fair()))
@@ -117,7 +119,8 @@ type stock struct {
 	issued int64 // to own callers: scene.issued, or Trade.ownIssued of a host
 	debt   int64 // that the account owes
 	// due is for hosts only: how much of the window is the host's own to keep. From a guest that has less than its fair
-	// share the host keeps at most due - issued. It is the share. But if some instances own nothing of a key, it is an equal
+	// share the host keeps for its own calls at most due - issued, beside what is kept for critical calls; of a small share
+	// it may keep one. due is the share. But if some instances own nothing of a key, it is an equal
 	// part of the total (scene.part) for all: an owner's share is in part meant for the others, and an instance without one
 	// keeps that much of what it has borrowed.
 	due int64
@@ -159,9 +162,8 @@ func (t *Trade) take(at float64, n came, c Callers) {
 	}
 }
 
-// restart forgets what was learnt in the windows of before, because they have another length now. The number of asks
-// stays, and the claim but for what claim.restart forgets. Asks of guests stay, but for what large calls want at an
-// edge.
+// restart forgets what was learnt in the windows of before, because they have another length now. It keeps the number of
+// asks, the claim but for what claim.restart forgets, and the asks of guests but for what large calls want at an edge.
 func (t *Trade) restart() {
 	*t = Trade{asks: t.asks, guests: t.guests, claim: t.claim}
 	t.claim.restart()
@@ -177,8 +179,9 @@ func (t *Trade) enter(a *Account, w quota.Window, loans Loans) {
 	t.guests.enter(w)
 	t.edge, t.served = len(t.guests) > 0, 0
 	borrowed := loans.Borrowed
-	// If this instance has lent permits while its large call waited, the fleet did have permits: the others may have lent
-	// it none because their large calls came first in that window's order. So the window does not count as in vain.
+	// If a large call was the first waiter, and this instance has lent permits in the window, the fleet did have some: others
+	// may have lent it none because their large calls came first in that window's order. That ends the row of windows in
+	// vain, as a loan does.
 	if t.claim.large != nil {
 		borrowed = max(borrowed, loans.Lent)
 	}
@@ -263,13 +266,13 @@ func (t *Trade) lend(s *scene, of stock, c Callers, a *asked) int64 {
 	over := s.phase >= float64(s.account.windows.Guard+int64(t.claim.lasts(s.Window)))/milli
 	switch {
 	case !over && !(a.large && first) && t.claim.standsIn(s.Window):
-		// Others have left a part of the window to the large call that stands here, and ask now since they lack that part: it
-		// is not lent back.
+		// All that the large call wants which stands here is kept: others have left it a part, and ask because they lack
+		// that. Only a guest whose large calls come first in the window's order may have it.
 		of.kept = queue.Sum(of.kept, t.claim.first.N())
 	case c.Large > 0 && (first || over && !a.large):
-		// What large calls here want is not kept: a guest, with large calls or without, gets it if it comes first in the
-		// window's order. So does any guest without large calls once the time of a claim is over: what the large calls
-		// here have not got by then they hardly will.
+		// In all other cases what large calls here want is not kept from a guest that comes first in the window's order, with
+		// large calls or without; nor from any guest without large calls once the time of a claim is over: what the large
+		// calls here have not got by then they hardly will.
 		calls, waiting, criticals = t.small(), waiting-c.Large, criticals-c.LargeCritical
 	}
 	critical, _ := t.flows()
@@ -318,8 +321,8 @@ func (s *scene) releases() int64 {
 	return clock.Forever
 }
 
-// serve calls lend for two of the open asks, chosen by chance, if reserves were released in this window since
-// it did that last. It leaves out the asks of guests for which lends is false: nothing is lent to them. It returns the
+// serve calls lend for the first two of the open asks, in an order by chance that is the same all through the window, if
+// reserves were released in this window since it did that last. It leaves out the asks of guests for which lends is false: nothing is lent to them. It returns the
 // monotonic instant at which to call it next, or clock.Forever.
 func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked)) (next int64) {
 	open := slices.DeleteFunc(slices.Clone(t.guests), func(a asked) bool { return a.permits == 0 || !lends(a.guest) })
@@ -339,8 +342,8 @@ func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked
 	return s.releases()
 }
 
-// lendAtEdge lends to guests that have asked, in the window's order (Before), when a window has just begun: before own
-// callers who wait take all of it. It forgets the asks of guests for which lends is false: nothing is lent to them.
+// lendAtEdge lends to guests that have asked, in the window's order (Before), before own callers who wait take all of it. It
+// is called when a window has just begun; for a provider later if there is no proof then, or a debt is owed. It forgets the asks of guests for which lends is false: nothing is lent to them.
 // left returns how many permits may be issued now, and how many of those are kept for critical calls. lend issues n
 // permits for a guest.
 func (t *Trade) lendAtEdge(s *scene, c Callers, lends func(guest string) bool, left func() (n, kept int64), lend func(guest string, n int64)) {
