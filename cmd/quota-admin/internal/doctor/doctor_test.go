@@ -139,6 +139,16 @@ func TestDoctorFindings(t *testing.T) {
 				f.endpoints[i].status.DbSize = 4 << 30
 			}
 		})},
+		{"full of what is in use", etcd(func(f *etcdFacts) {
+			for i := range f.endpoints {
+				s := f.endpoints[i].status
+				s.Errors, s.DbSize, s.DbSizeInUse = []string{"memberID:1 alarm:NOSPACE"}, 2<<30, 2000<<20
+			}
+		})},
+		{"full of what is in use, quota not told", status(func(s *clientv3.StatusResponse) {
+			s.Errors, s.DbSizeQuota, s.DbSize, s.DbSizeInUse = []string{"memberID:2 alarm:NOSPACE"}, 0, 64<<20, 60<<20
+		})},
+		{"nearly full of what is in use", status(func(s *clientv3.StatusResponse) { s.DbSize, s.DbSizeInUse = 1900<<20, 1800<<20 })},
 		{"corrupt", status(func(s *clientv3.StatusResponse) { s.Errors = []string{"memberID:2 alarm:CORRUPT"} })},
 		{"something else", status(func(s *clientv3.StatusResponse) { s.Errors = []string{"of a later version"} })},
 		{"nearly full, quota not told", status(func(s *clientv3.StatusResponse) { s.DbSizeQuota, s.DbSize = 0, 1800<<20 })},

@@ -283,19 +283,43 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 		}
 	}
 	allowed := s.DbSizeQuota
-	if allowed <= 0 {
+	switch {
+	case allowed > 0:
+	case alarmed(): // etcd 3.5 does not tell it, and the database has come up to it
+		allowed = s.DbSize
+	default:
 		allowed = defaultQuota
 	}
 	if part := float64(s.DbSize) / float64(allowed); part > fullDatabase {
-		room := "compact and defragment: etcdctl defrag --endpoints=" + e.endpoint + "; or raise --quota-backend-bytes"
-		if alarmed() {
-			room = "the commands that end the alarm make room"
-		}
-		bad(room, "its database has %s, that is %.0f%% of its quota, %s; %s are in use", bytesOf(s.DbSize), part*100, bytesOf(allowed), bytesOf(s.DbSizeInUse))
+		bad(room(*c, e, allowed, alarmed()), "its database has %s, that is %.0f%% of its quota, %s; %s are in use", bytesOf(s.DbSize), part*100, bytesOf(allowed), bytesOf(s.DbSizeInUse))
 	}
 	if len(*c) == before {
 		c.add(ok, "etcd", e.endpoint, "", "version %s, round trip %v, database %s of %s", s.Version, rounded(e.took), bytesOf(s.DbSize), bytesOf(allowed))
 	}
+}
+
+// room is what to do about a database that is nearly full or, if alarmed, full. Defragmenting frees what is not in use. What is
+// in use are keys and old revisions, and etcd does not say how much of it each is: only after a compaction it is keys alone.
+// Then another compaction changes nothing, and the alarm comes again.
+func room(c Chart, e *endpointFacts, allowed int64, alarmed bool) string {
+	inUse := e.status.DbSizeInUse
+	if float64(inUse) <= fullDatabase*float64(allowed) {
+		if alarmed {
+			return "the commands that end the alarm make room"
+		}
+		return "compact and defragment: etcdctl defrag --endpoints=" + e.endpoint + "; or raise --quota-backend-bytes"
+	}
+	const raise = "--quota-backend-bytes="
+	if i := slices.IndexFunc(c, func(f Finding) bool { return strings.Contains(f.Mend, raise) }); i >= 0 {
+		return "as for " + c[i].Subject // what is done there is done for all members
+	}
+	first, disarm := fmt.Sprintf("compact and defragment: etcdctl compact --physical %d --endpoints=%[2]s; etcdctl defrag --cluster --endpoints=%[2]s", e.status.Header.Revision, e.endpoint), ""
+	if alarmed {
+		first, disarm = "run the commands that end the alarm", ", then run etcdctl alarm disarm --endpoints="+e.endpoint
+	}
+	return first + fmt.Sprintf(". If as much is in use after that, keys fill it, not old revisions: start the members again, one after the other, with %s%d%s; "+
+		"or delete keys that nobody needs before you run these commands again: etcdctl get --prefix --keys-only --endpoints=%s '' | cut -d/ -f1-4 | sort | uniq -c | sort -n counts keys by prefix",
+		raise, 2*max(allowed, inUse), disarm, e.endpoint)
 }
 
 func bytesOf(n int64) string { return humanize.IBytes(uint64(n)) }
