@@ -55,6 +55,11 @@ func TestDoctor(t *testing.T) {
 	if !d.Healthy || d.Problems != 0 || checks["etcd"] < 3 || checks["clock"] != 1 || checks["fleet"] != 1 {
 		t.Errorf("%d of etcd, %d of the clock, %d of fleets in\n%s", checks["etcd"], checks["clock"], checks["fleet"], stdout)
 	}
+	for _, f := range d.Findings {
+		if f.Check == "fleet" && (f.Level != "note" || !strings.HasPrefix(f.Finding, "no instance is registered")) {
+			t.Errorf("a fleet that may be shut out is %+v", f)
+		}
+	}
 	if strings.Contains(stdout, "not known") || !strings.Contains(stdout, "it keeps ") {
 		t.Errorf("the history kept is not told:\n%s", stdout)
 	}

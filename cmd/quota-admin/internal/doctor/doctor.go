@@ -375,7 +375,10 @@ func judgeFleet(c *Chart, f *protocol.Fleet, now time.Time, known clocks, none a
 		slices.Sort(versions)
 		c.add(note, "fleet", f.Provider, "finish the rollout", "its instances run %s %q", format.Count(len(versions), "version"), versions)
 	}
-	if c.Problems() == before {
+	switch {
+	case len(f.Instances) == 0:
+		c.absent(f)
+	case c.Problems() == before:
 		c.add(ok, "fleet", f.Provider, "", "%s at policy revision %d", format.Count(len(f.Instances), "instance"), f.Policy.Revision)
 	}
 }

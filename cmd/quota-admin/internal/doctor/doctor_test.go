@@ -256,6 +256,7 @@ func TestDoctorFindings(t *testing.T) {
 		{"a limit of 0 in shadow mode", fleet(func(f *protocol.Fleet) {
 			f.Policy.Policy.Limits, f.Policy.Policy.Mode = []quota.Limit{{Window: time.Second}}, quota.ModeShadow
 		})},
+		{"no instance", fleet(func(f *protocol.Fleet) { f.Instances = nil })},
 		{"no policy", fleet(func(f *protocol.Fleet) { f.Policy = protocol.Stored{} })},
 		{"a policy that cannot be used", fleet(func(f *protocol.Fleet) { f.Policy.Problem = errors.New("schema 2") })},
 		{"nothing", fleet(func(f *protocol.Fleet) { f.Policy, f.Instances = protocol.Stored{}, nil })},
