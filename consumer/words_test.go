@@ -63,6 +63,9 @@ func TestErrorsInWords(t *testing.T) {
 		said(t, l.Acquire(t.Context(), 0), consumer.ErrStale, "consumer: p: stopped by the outage rule stop: no answer from etcd since "+at+"; it goes on by itself when etcd answers, and quota-admin doctor finds the cause")
 		s.sink.Trouble(fmt.Errorf("read: %w", cause.ErrLogin))
 		said(t, l.Acquire(t.Context(), 0), consumer.ErrStale, "consumer: p: stopped by the outage rule stop: read: etcd does not permit it; "+cause.Remedy(cause.ErrLogin))
+		other := fmt.Errorf("read: %w; %s", cause.ErrDenied, cause.GrantRole("other")) // of what the session reads for all
+		s.sink.Trouble(other)
+		said(t, l.Acquire(t.Context(), 0), consumer.ErrStale, "consumer: p: stopped by the outage rule stop: "+other.Error())
 		s.sink.Close()
 		said(t, late.Settle(30), consumer.ErrClosed, "consumer: p: settle: limiter is closed: the 28 permits beyond the reservation are not counted: settle before Close")
 	})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -53,13 +54,7 @@ func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *embedded.Clu
 // on, and returns a client of each.
 func users(t *testing.T, cluster *embedded.Cluster, root *clientv3.Client, k keys.Layout) (consumer, operator *clientv3.Client) {
 	t.Helper()
-	ctx := t.Context()
-	do := func(_ any, err error) bool { // again where etcd takes its time
-		if err != nil && !errors.Is(err, rpctypes.ErrTimeout) && !strings.Contains(err.Error(), "already") {
-			t.Fatal(err)
-		}
-		return err == nil || !errors.Is(err, rpctypes.ErrTimeout)
-	}
+	ctx, do := t.Context(), doing(t)
 	grant := func(role, prefix string, kind clientv3.PermissionType) {
 		await.Until(t, "a right is granted", func() bool {
 			return do(root.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), kind))
@@ -78,6 +73,16 @@ func users(t *testing.T, cluster *embedded.Cluster, root *clientv3.Client, k key
 	}
 	await.Until(t, "authentication is on", func() bool { return do(root.AuthEnable(ctx)) })
 	return login(t, cluster, "consumer"), login(t, cluster, "operator")
+}
+
+// doing returns a function that reports whether etcd has done something: it is to be asked again where it takes its time.
+func doing(t *testing.T) func(_ any, err error) bool {
+	return func(_ any, err error) bool {
+		if err != nil && !errors.Is(err, rpctypes.ErrTimeout) && !strings.Contains(err.Error(), "already") {
+			t.Fatal(err)
+		}
+		return err == nil || !errors.Is(err, rpctypes.ErrTimeout)
+	}
 }
 
 // login returns a client of one of the users.
@@ -141,6 +146,116 @@ func TestAConsumersRoleSuffices(t *testing.T) {
 	}
 	if all, err := feed.Inside(as(operator)).Fleet(t.Context(), "p"); err != nil || len(all.Instances) != 0 {
 		t.Errorf("%d instances are left, %v", len(all.Instances), err)
+	}
+}
+
+// Of the two roles of a user one is revoked. Each line that speaks of a role, and each limiter that is told, names the
+// provider of that one, and it alone lends no more. When it is granted again, all goes on.
+func TestARevokedRoleIsToldByItsProvider(t *testing.T) {
+	t.Parallel()
+	cluster, noAuth := etcdtest.New(t, embedded.Options{})
+	f := setupOn(t, noAuth)
+	f.set("p", "10/s")
+	f.set("q", "10/s")
+	consumer, _ := users(t, cluster, noAuth, f.keys)
+	root, ctx, do := login(t, cluster, "root"), t.Context(), doing(t)
+	await.Until(t, "there is another role", func() bool { return do(root.RoleAdd(ctx, "q")) })
+	for _, folder := range []string{f.keys.AllLoans("p"), f.keys.AllAsks("p"), f.keys.Provider("q"), f.keys.Issuers("q"), f.keys.Reports("q"), f.keys.AllLoans("q"), f.keys.AllAsks("q")} {
+		role := map[bool]string{true: "consumer", false: "q"}[strings.Contains(folder, "/p/")]
+		await.Until(t, "a right is granted", func() bool {
+			return do(root.RoleGrantPermission(ctx, role, folder, clientv3.GetPrefixRangeEnd(folder), clientv3.PermissionType(clientv3.PermReadWrite)))
+		})
+	}
+	await.Until(t, "the user has it too", func() bool { return do(root.UserGrantRole(ctx, "consumer", "q")) })
+	f.client = consumer
+	var log lines
+	s := f.join(Options{TTL: 8 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	q, _ := f.subscribe(s, "q")
+	await.Until(t, "a proof", q.is(proved))
+	p, _ := f.subscribe(s, "p") // its key is the newest: the one that is read for all
+	await.Until(t, "a proof", p.is(proved))
+	lends := func(r *recorder) bool { return r.carrier != nil }
+	if !p.is(lends)() || !q.is(lends)() {
+		t.Fatalf("not both may lend: %s", log.String())
+	}
+	await.Until(t, "the role is revoked", func() bool { return do(root.UserRevokeRole(ctx, "consumer", "consumer")) })
+	await.Until(t, "p lends no more", func() bool {
+		var letters []letter
+		for _, r := range []*recorder{p, q} {
+			self := r.told().self
+			letters = append(letters, letter{f.only(r), self, f.keys.Loans(f.only(r).Provider, "guest") + self, []protocol.Note{loanOf(1)}})
+		}
+		s.send(letters)
+		return !p.is(lends)()
+	})
+	if !q.is(lends)() {
+		t.Errorf("q lends no more: %s", log.String())
+	}
+	const grants = "quota-admin roles consumer p --to USER grants it"
+	await.Until(t, "q is told of p", q.is(func(r *recorder) bool {
+		return r.trouble != nil && strings.Contains(r.trouble.Error(), "may not read "+f.keys.Provider("p")) && cause.Admit(r.trouble, "q") == grants
+	}))
+	await.Until(t, "p may not join again", p.is(func(r *recorder) bool { return r.trouble != nil && strings.Contains(r.trouble.Error(), "register") }))
+	await.Until(t, "q goes on", q.is(func(r *recorder) bool { return proved(r) && r.trouble == nil }))
+	for _, parts := range [][]string{
+		{"may not lend or borrow: the etcd user of this program may not write " + f.keys.AllLoans("p"), "provider=p"},
+		{"the lease cannot be renewed", "may not write " + f.keys.Instances("p")},
+		{"the lease has ended in etcd"},
+		{"etcd does not let this program take part", "folder=" + f.keys.Provider("q")},
+	} {
+		if !log.has(append(parts, grants)...) {
+			t.Errorf("no line has %q", parts)
+		}
+	}
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "quota-admin roles") && !strings.Contains(line, grants) {
+			t.Error(line)
+		}
+	}
+	await.Until(t, "the role is granted", func() bool { return do(root.UserGrantRole(ctx, "consumer", "consumer")) })
+	await.Until(t, "p goes on, and lends", p.is(func(r *recorder) bool { return proved(r) && r.trouble == nil && lends(r) }))
+}
+
+// A user who may read all providers need not be one who may read the asks of all: then each provider hears of its own.
+func TestAsksOfAllMayNotBeRead(t *testing.T) {
+	t.Parallel()
+	cluster, noAuth := etcdtest.New(t, embedded.Options{})
+	f := setupOn(t, noAuth)
+	name := func(i int) string { return fmt.Sprintf("p%d", i) }
+	folders := []string{f.keys.Provider(""), f.keys.Issuers(""), f.keys.Reports(""), f.keys.AllLoans("")}
+	for i := range mostApart + 1 {
+		f.set(name(i), "10/s")
+		folders = append(folders, f.keys.AllAsks(name(i)))
+	}
+	consumer, operator := users(t, cluster, noAuth, f.keys)
+	root, do := login(t, cluster, "root"), doing(t)
+	for _, folder := range folders {
+		await.Until(t, "a right is granted", func() bool {
+			return do(root.RoleGrantPermission(t.Context(), "consumer", folder, clientv3.GetPrefixRangeEnd(folder), clientv3.PermissionType(clientv3.PermReadWrite)))
+		})
+	}
+	carries := func(r *recorder) bool { return proved(r) && members(2)(r) && r.carrier != nil }
+	f.client = operator
+	guest, _ := f.subscribe(f.join(Options{Name: "guest"}), name(0))
+	f.client = consumer
+	s := f.join(Options{Name: "host"})
+	host, _ := f.subscribe(s, name(0))
+	await.Until(t, "both carry", func() bool { return host.is(carries)() && guest.is(carries)() })
+	for i := range mostApart {
+		f.subscribe(s, name(i+1))
+	}
+	await.Until(t, "all hear apart", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.mu.apart
+	})
+	from, to := guest.told().self, host.told().self
+	await.Until(t, "an ask arrives", func() bool {
+		guest.carrier.Ask(from, asksOf(to, 1000))
+		return host.is(func(r *recorder) bool { return slices.Contains(r.asked, wanted{from, 1000}) })()
+	})
+	if text := host.told().log; strings.Contains(text, "mute") {
+		t.Error(text)
 	}
 }
 

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -123,8 +122,9 @@ func (s *Session) carry() {
 	}
 }
 
-// send writes letters in one transaction. If a role does not allow it, each is written apart, and
-// the provider of one that may not be is mute from then on.
+// send writes letters in one transaction. If etcd does not permit it, each is written apart, and the provider of one whose
+// key the user may not write is mute from then on. If he may, etcd does not permit the lease, which has a key of
+// another provider that he may not write any more. Then it ends soon.
 func (s *Session) send(all []letter) {
 	ctx, done := context.WithTimeout(s.ctx, carryTime)
 	defer done()
@@ -140,11 +140,13 @@ func (s *Session) send(all []letter) {
 		return
 	}
 	_, err := s.kv.Txn(ctx).Then(ops...).Commit()
-	if !errors.Is(classify(ctx, "lend", err), ErrPermission) {
+	if !denied(err) {
 		return
 	}
 	if len(all) == 1 {
-		all[0].p.muteNow()
+		if l := all[0]; denied(s.tryPut(ctx, l.key)) {
+			l.p.muteNow("write", l.key)
+		}
 		return
 	}
 	for i := range all {

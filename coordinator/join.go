@@ -292,7 +292,7 @@ func (s *Session) announceStarts(ctx context.Context, batch []*joining) error {
 func (s *Session) finish(j *joining) {
 	p := j.p
 	defer p.parts.Done()
-	p.carry() // before the first view, by which callers that wait are judged
+	p.carry(j.Err == nil && p.attempt != nil) // before the first view, by which callers that wait are judged
 	s.mu.Lock()
 	if j.Err == nil || errors.Is(j.Err, session.ErrGone) {
 		p.attempt = nil

@@ -186,25 +186,46 @@ func (s *Session) renew(l session.Lease) (why error) {
 	ctx, end := context.WithCancel(s.ctx)
 	defer end()
 	r := &renewing{Session: s, lease: l, ctx: ctx}
+	refused := false
 	for pause := time.Duration(0); sleepUnless(s.ctx, pause, s.renewals); { // at once, for a stream that is open
 		c, done := context.WithTimeout(ctx, max(l.TTL/2, time.Second))
 		err := r.once(c)
 		done()
+		before := why
 		switch {
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			return why
-		case err != nil && why == nil && s.ctx.Err() == nil:
-			s.o.Logger.Warn("the lease cannot be renewed", "error", classify(s.ctx, "renew the lease", err), "do", cause.Remedy(etcdcall.Kind(err)))
-		case err == nil && why != nil:
+		case !refused || !denied(err):
+			why, refused = s.notRenewed(err), denied(err)
+		}
+		switch {
+		case err != nil && before == nil && s.ctx.Err() == nil:
+			s.o.Logger.Warn("the lease cannot be renewed", "error", why, "do", cause.Remedy(why))
+		case err == nil && before != nil:
 			s.o.Logger.Info("lease is renewed again")
 		}
-		pause = l.TTL / 3
-		if why = etcdcall.Kind(err); err != nil {
-			why = cmp.Or(why, err)
+		if pause = l.TTL / 3; err != nil {
 			s.failed(err)
 			pause = jitter(500 * time.Millisecond)
 		} else {
 			s.redial.answered()
+		}
+	}
+	return why
+}
+
+// notRenewed says why the lease was not renewed; nil if it was. Etcd permits that to who may write all keys of the lease, and does
+// not say which of them he may not write, so a key of each provider is tried.
+func (s *Session) notRenewed(err error) error {
+	why := classify(s.ctx, "renew the lease", err)
+	if !denied(err) {
+		return why
+	}
+	ctx, done := context.WithTimeout(s.ctx, carryTime)
+	defer done()
+	for _, p := range s.all() {
+		if own := p.current(); own.Key != "" && denied(s.tryPut(ctx, own.Key)) {
+			return lacking(why, "write", s.keys.Instances(p.Provider), p.Provider)
 		}
 	}
 	return why

@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"strings"
+
 	"go.etcd.io/etcd/api/v3/mvccpb"
 
 	"github.com/quotient-limiter/quotient/internal/keys"
@@ -15,10 +17,12 @@ import (
 // it one watch tells of the asks of all providers in etcd.
 const mostApart = 8
 
-// carry tells the sink that it may ask and lend once it is registered.
-func (p *membership) carry() {
+// carry tells the sink that it may ask and lend once it is registered. anew says that it is, as a new incarnation: a right
+// that its role lacked before may have been granted.
+func (p *membership) carry(anew bool) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
+	p.mute = p.mute && !anew
 	if !p.Silent() && !p.mute {
 		p.Sink.Carry(p)
 	}
@@ -38,13 +42,13 @@ func (p *membership) lend() {
 func (s *Session) hearAsksLocked(p *membership) {
 	switch {
 	case s.mu.asks != nil:
-	case s.mu.Narrow() || len(s.mu.memberships) <= mostApart:
+	case s.mu.apart || s.mu.Narrow() || len(s.mu.memberships) <= mostApart:
 		p.endAsks()
 		for i, folder := range []string{s.keys.Asks(p.Provider, p.Own().ID), s.keys.SampleAsks(p.Provider)} {
-			p.asks[i] = s.hearing.add(&ear{folder: folder, hear: s.heardAsk, refuse: p.muteNow})
+			p.asks[i] = s.hearing.add(&ear{folder: folder, hear: s.heardAsk, refuse: func() { p.muteNow("read", folder) }})
 		}
 	default:
-		s.mu.asks = s.hearing.add(&ear{folder: s.keys.AllAsks(""), hear: s.heardAsk, refuse: s.muteAll})
+		s.mu.asks = s.hearing.add(&ear{folder: s.keys.AllAsks(""), hear: s.heardAsk, refuse: s.hearApart})
 		for _, one := range s.mu.memberships {
 			one.endAsks()
 		}
@@ -58,22 +62,33 @@ func (p *membership) endAsks() {
 	}
 }
 
-// muteNow ends lending for want of a permission.
-func (p *membership) muteNow() {
+// muteNow ends lending until the next incarnation: the user of this program lacks the right to read or write a key.
+func (p *membership) muteNow(right, key string) {
+	folder := p.s.keys.AllLoans(p.Provider)
+	if asks := p.s.keys.AllAsks(p.Provider); strings.HasPrefix(key, asks) {
+		folder = asks
+	}
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
 	if p.mute {
 		return
 	}
 	p.mute = true
-	p.s.o.Logger.Warn("this instance may not lend or borrow: its role is of an earlier version", "provider", p.Provider, "do", cause.GrantRole(p.Provider))
+	p.s.o.Logger.Warn("this instance may not lend or borrow: "+lacks(right, folder), "provider", p.Provider, "do", cause.GrantRole(p.Provider))
 	p.s.hearing.leave(p)
 	p.Sink.Carry(nil)
 }
 
-func (s *Session) muteAll() {
-	for _, p := range s.all() {
-		p.muteNow()
+// hearApart has each provider hear of its own asks: the user of this program may not read those of all.
+func (s *Session) hearApart() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hearing.end(s.mu.asks)
+	s.mu.asks, s.mu.apart = nil, true
+	for _, p := range s.mu.memberships {
+		if p.Follows() && !p.Silent() && !p.mute {
+			s.hearAsksLocked(p)
+		}
 	}
 }
 
@@ -94,7 +109,7 @@ func (h *hearing) guest(p *membership, id string) *ear {
 	folder := p.s.keys.Loans(p.Provider, id)
 	if p.loans == nil || p.loans.folder != folder {
 		h.endLocked(p.loans)
-		p.loans = h.addLocked(&ear{folder: folder, refuse: p.muteNow, hear: func(kv *mvccpb.KeyValue) { p.heardLoan(id, folder, kv) }})
+		p.loans = h.addLocked(&ear{folder: folder, refuse: func() { p.muteNow("read", folder) }, hear: func(kv *mvccpb.KeyValue) { p.heardLoan(id, folder, kv) }})
 	}
 	return p.loans
 }

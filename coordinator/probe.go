@@ -80,7 +80,11 @@ func (s *Session) probeOnce(every time.Duration) {
 	stop()
 	if err != nil {
 		s.failed(err)
-		s.step(session.ProbeFailed{Err: classify(s.ctx, "read from etcd", err)})
+		refused := denied(err)
+		if err = classify(s.ctx, "read from etcd", err); refused {
+			err = lacking(err, "read", q.Owner.Folder, q.Owner.Provider)
+		}
+		s.step(session.ProbeFailed{Err: err})
 		return
 	}
 	s.redial.answered()

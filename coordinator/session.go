@@ -142,6 +142,7 @@ type Session struct {
 		memberships map[string]*membership   // by provider; those of the machine's members
 		watches     map[*session.Line]*watch // by what they follow
 		asks        *ear                     // of all providers; nil while each has its own
+		apart       bool                     // etcd has refused an ear of all providers
 	}
 }
 

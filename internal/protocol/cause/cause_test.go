@@ -2,6 +2,7 @@ package cause_test
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -60,6 +61,8 @@ func TestSentences(t *testing.T) {
 		cause.PausedBy("ann", "it is down", at):                                            `paused by ann at 15:04 UTC ("it is down")`,
 		cause.PermitsNone(quota.Limit{Window: time.Second}):                                "the limit of 0/s permits no call",
 		cause.Paused("p", "", "", none):                                                    "the provider is paused; resume with quota-admin resume p",
+		cause.Admit(cause.ErrDenied, "p"):                                                  "quota-admin roles consumer p --to USER grants it",
+		cause.Admit(fmt.Errorf("x: quota-admin doctor; %s; y", cause.GrantRole("q")), "p"): "quota-admin roles consumer q --to USER grants it",
 		cause.Says(quota.StateActive, 3, "x"):                                              "pays a debt: x",
 		cause.Says(quota.StateJoining, 3, ""):                                              "is joining",
 		cause.Says("", 0, "x"):                                                             "is closed: x",

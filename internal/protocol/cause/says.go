@@ -197,11 +197,13 @@ func (e *worded) Unwrap() []error { return e.is }
 
 // GrantRole is what to do where etcd does not let a program's user take part in a provider.
 func GrantRole(provider string) string {
-	return "quota-admin roles consumer " + ShellWord(provider) + " --to USER grants it"
+	return grantRole + ShellWord(provider) + " --to USER grants it"
 }
 
-// Admit is what to do about an error of the kind ErrDenied, for those who see this program only. A provider named P stands
-// for any.
+const grantRole = "quota-admin roles consumer "
+
+// Admit is what to do about an error of the kind ErrDenied, for those who see this program only: the command in the error that
+// grants a role, if it has one, since what one provider is refused may stop others. A provider named P stands for any.
 func Admit(err error, provider string) string {
 	switch {
 	case errors.Is(err, ErrNoUser):
@@ -210,6 +212,9 @@ func Admit(err error, provider string) string {
 		return giveLogin
 	case errors.Is(err, ErrToken):
 		return "nothing: this program logs in again; if that is refused, " + giveLogin
+	}
+	if _, after, named := strings.Cut(err.Error(), grantRole); named { // of another provider, perhaps
+		return Command(grantRole + after)
 	}
 	return GrantRole(provider)
 }
