@@ -110,7 +110,7 @@ func TestTheLogSaysUntilWhenALimitIsWithheld(t *testing.T) {
 	text := logged()
 	for _, want := range []string{
 		`limit=100/h until="` + now.UTC().Truncate(time.Hour).Add(time.Hour).Format("2006-01-02 15:04:05 UTC") + `" because="a restore" do="give the provider's count: quota-admin budget p --used N --limit 100/h"`,
-		` UTC at the latest" because="a restore" do="wait, or give how many calls are open now: quota-admin budget p --used N --limit '3 inflight hold=20s'"`,
+		` UTC at the latest" because="a restore" do="wait, or to go on sooner give how many calls are open now, those from before the restore included: quota-admin budget p --used N --limit '3 inflight hold=20s'"`,
 	} {
 		if strings.Count(text, `msg="nothing more of a limit is handed out" provider=p `) != 2 || !strings.Contains(text, want) {
 			t.Errorf("%s\ndoes not say %s", text, want)

@@ -153,7 +153,11 @@ func (e *edit) mark(ctx context.Context, etcd connection, r *editResult) error {
 		if err != nil {
 			return err
 		}
-		r.counts = fmt.Sprintf("nothing more is handed out %s; give the provider's count to go on sooner, also if you have given it before: %s", goesOn(next, &r.new.Policy), count)
+		what := "the provider's count"
+		if r.new.Policy.InFlight() {
+			what = "how many calls are open now"
+		}
+		r.counts = fmt.Sprintf("nothing more is handed out %s; give %s to go on sooner, also if you have given it before: %s", goesOn(next, &r.new.Policy), what, count)
 	case m.Revision == 0:
 		r.counts = fmt.Sprintf("etcd counts %s from 0; if some was used before, as when etcd has lost its data, %s gives the provider's count; with --withhold nothing is handed out until then", long, count)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quotient-limiter/quotient/consumer"
+	"github.com/quotient-limiter/quotient/internal/escrow"
 	"github.com/quotient-limiter/quotient/internal/testkit/await"
 	"github.com/quotient-limiter/quotient/internal/testkit/etcdtest"
 )
@@ -213,10 +214,32 @@ func TestApplyAfterALoss(t *testing.T) {
 	}
 	stdout, stderr = b.want(exitDone, "apply", "-f", file, "--withhold")
 	if !strings.Contains(stdout, "0 changed") || !strings.Contains(stderr, "hours: nothing more is handed out of 50/mo until 20") || !strings.Contains(stderr, "keyed: nothing more is handed out of 50/mo of each key until 20") ||
-		!strings.Contains(stderr, "calls: nothing more is handed out of 6 inflight hold=2m until 20") || !strings.Contains(stderr, " at the latest; give ") || strings.Contains(stderr, "window") || strings.Contains(stderr, "short") {
+		!strings.Contains(stderr, "calls: nothing more is handed out of 6 inflight hold=2m until 20") || !strings.Contains(stderr, " at the latest; give how many calls are open now to go on sooner, ") || strings.Contains(stderr, "window") || strings.Contains(stderr, "short") {
 		t.Errorf("%s%s", stdout, stderr)
 	}
 	if n, why := issued(t, b.join(server, "hours", 1)[0]); n != 0 {
 		t.Errorf("%d permits, then: %s", n, why)
+	}
+}
+
+// After a restore of etcd, before an instance has marked the store, doctor and budget say as docs/run.md does that a limit in
+// flight goes on by itself.
+func TestALimitInFlightAfterARestore(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.want(exitDone, "set", "p", "20 inflight hold=1m")
+	mark, err := escrow.Encode(escrow.Mark{Cluster: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.put(etcdtest.NewClient(t, server), "budgets/p/mark", mark)
+	stdout, _ := b.doctor(exitFailed, "p")
+	for _, want := range []string{" at the latest, because etcd was restored from a backup", "do: wait, or to go on sooner give how many calls are open now, those from before the restore included: quota-admin budget p --used N"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+	if stdout, _ := b.want(exitDone, "budget", "p"); !strings.Contains(stdout, " at the latest, because etcd was restored from a backup (it has another cluster ID); give by --used N how many calls are open now, to go on sooner") {
+		t.Error(stdout)
 	}
 }

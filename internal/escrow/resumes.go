@@ -30,14 +30,17 @@ func (v *Verdict) Resumes(b *protocol.Budget) int64 {
 		return 0
 	case !b.ByParts():
 		return b.End
-	case v.before == 0: // a newer mark is written first
+	case v.Lost == badMark: // it stays
 		return 0
 	}
-	part := b.End - b.Start
-	if b.InFlight { // the first part that goes on begins less than a part after the earliest instant for one
-		return v.before + b.Start - b.Since() + part
+	part, before := b.End-b.Start, v.before
+	if before == 0 { // whoever takes next writes a newer mark
+		before = b.End
 	}
-	return b.After((v.before - b.Since() + part - 1) / part)
+	if b.InFlight { // the first part that goes on begins less than a part after the earliest instant for one
+		return before + b.Start - b.Since() + part
+	}
+	return b.After((before - b.Since() + part - 1) / part)
 }
 
 // Back returns when nothing counts any more of what was handed out until now, in wall time: of a limit that counts by

@@ -51,7 +51,7 @@ func TestSentences(t *testing.T) {
 		cause.GiveCount("p", hour, true):                                                   "give the provider's count: quota-admin budget p --used N --limit 5000/h",
 		cause.Withheld(sliding, false, "etcd was restored", resumes):                       "nothing more of 5000/h sliding is handed out until 2026-11-29 15:36:00 UTC, because etcd was restored",
 		cause.Withheld(sliding, true, "etcd was restored", time.Time{}):                    "nothing more of 5000/h sliding is handed out for this key, because etcd was restored",
-		cause.GiveCount("p", flight, true):                                                 "wait, or give how many calls are open now: quota-admin budget p --used N --limit '20 inflight hold=1m'",
+		cause.GiveCount("p", flight, true):                                                 "wait, or to go on sooner give how many calls are open now, those from before the restore included: quota-admin budget p --used N --limit '20 inflight hold=1m'",
 		cause.GiveCount("p", flight, false):                                                "give how many calls are open now: quota-admin budget p --used N --limit '20 inflight hold=1m'",
 		cause.Command("nothing more of it; " + cause.GiveCount("p", flight, true)):         cause.GiveCount("p", flight, true),
 		cause.Command("nothing more of it; " + cause.GiveCount("p", hour, true) + "; and"): "quota-admin budget p --used N --limit 5000/h",

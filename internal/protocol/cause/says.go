@@ -299,7 +299,7 @@ func Until(limit quota.Limit, resumes string) string {
 }
 
 // waitOr is before the command in GiveCount of a limit in flight that goes on by itself.
-const waitOr = "wait, or give how many calls are open now: "
+const waitOr = "wait, or to go on sooner give how many calls are open now, those from before the restore included: "
 
 // GiveCount is what to do about a limit of which nothing more is handed out. resumes says that this ends by itself, at an
 // instant that is known: to wait for that is best for a limit in flight, as a count that is too low lets calls exceed it.
@@ -309,7 +309,7 @@ func GiveCount(provider string, limit quota.Limit, resumes bool) string {
 	case limit.InFlight && resumes:
 		words = waitOr
 	case limit.InFlight:
-		words = strings.TrimPrefix(waitOr, "wait, or ")
+		words = "give how many calls are open now: "
 	}
 	return words + giveCount(ShellWord(provider), limit)
 }
