@@ -65,21 +65,28 @@ type handJSON struct {
 	Used     *int64 `json:"used"`
 }
 
-const budgetHelp = `Show what is left of each limit of more than a minute: the permits of the running window
-that etcd has handed out, and those that instances have used and have in hand, as they report.
-The rest was used since the last reports, which may be 30 s old, or elsewhere, or was lost by a
-crash or a late answer of etcd; it says by when that is back. Of a limit in flight it shows the
-calls that are under way in place of those used; of one that slides all that is not in hand is used.
-Else it shows when the limit is used up at the rate of the last seconds. With --key it shows what
-was handed out of one key.
+const budgetHelp = `Show what is left of each limit of more than a minute. Instances fetch its permits from
+etcd, some at a time, and report within 30 s what became of them. Of the running window it shows:
+
+  Handed out     permits that were fetched, and how many are left
+  Used           those of them that instances have issued, by their reports
+  In hand        those that they have not issued yet, by their reports
+  Rest           those that no report tells of: used since the reports, counted by --used, or lost
+                 by a crash or a late answer of etcd; and when they are back
+  Foreseen       when the limit is used up, at the rate of the last seconds
+  Transactions   how often etcd's count was written, as each time that an instance fetches permits
+
+Of a limit in flight "Under way" are calls that are open, in place of Used. Of one that slides all
+that is not in hand is used. With --key it shows what was handed out of one key.
 
 --used N gives the provider's own count of the window. After a restore of etcd nothing more is
-handed out before that. The window then counts N, and the permits in the hands of the instances
-that run. Each of them has to report first, which takes a few seconds: read that count just
-before, and add what the fleet issues in ten seconds, as top shows it. N is refused if they have
-used more of the window. A later count replaces an earlier one. Of a limit in flight N is how many
-calls are open: "Under way" may lack those from before a restore. N places stay taken for up to
-one and a half holds, or until another count is given.
+handed out before that, unless the limit slides or is in flight: such a limit goes on by itself
+later. The window then counts N, and the permits in the hands of the instances that run. Each of
+them has to report first, which takes a few seconds: read that count just before, and add what the
+fleet issues in ten seconds, as top shows it. N is refused if they have used more of the window. A
+later count replaces an earlier one. Of a limit in flight N is how many calls are open: "Under way"
+may lack those from before a restore. N places stay taken for up to one and a half holds, or until
+another count is given.
 
 Counts of keys are given once top shows all instances as active: of one by --key KEY --used N,
 of several by --keys-file FILE. --keys-unused says that all other keys used nothing that etcd
