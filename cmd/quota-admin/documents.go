@@ -154,7 +154,11 @@ a transaction for each provider.`,
 		if e.wait > 0 && !e.dryRun && len(keys) > 0 {
 			_, waitErr = a.awaitKeys(ctx, etcd.Client, e.wait, slices.Sorted(maps.Keys(keys))...)
 		}
-		return errors.Join(a.applied(results, keys, e.dryRun), err, overridesErr, waitErr)
+		emitErr := a.applied(results, keys, e.dryRun)
+		for _, n := range keyNotes(keys, policies) {
+			a.note("%s", n)
+		}
+		return errors.Join(emitErr, err, overridesErr, waitErr)
 	})
 }
 
@@ -233,6 +237,28 @@ func (a *app) applyOverrides(ctx context.Context, etcd connection, e *edit, poli
 		}
 	}
 	return all, nil
+}
+
+// keyNotes says which limits that keys get do not slide. What is said of several keys of a provider is one line.
+func keyNotes(changes map[string]map[string]keyChangeJSON, policies map[string]document.Entry) (notes []string) {
+	for _, provider := range slices.Sorted(maps.Keys(changes)) {
+		said, of := map[string][]string{}, policies[provider]
+		for _, name := range slices.Sorted(maps.Keys(changes[provider])) {
+			if own, each := of.Overrides[name], of.Policy.Keys.Limits; own != nil && len(each) > 0 {
+				for _, n := range byTheClock(own.Limits, each) {
+					said[n] = append(said[n], format.Show(name))
+				}
+			}
+		}
+		for _, n := range slices.Sorted(maps.Keys(said)) {
+			who := said[n][0]
+			if more := len(said[n]) - 1; more > 0 {
+				who += " and " + format.Count(more, "more key")
+			}
+			notes = append(notes, fmt.Sprintf("%s: key %s: %s", provider, who, n))
+		}
+	}
+	return notes
 }
 
 // keysShown bounds the keys of a provider whose changes the table of apply shows.

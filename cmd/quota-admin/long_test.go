@@ -273,6 +273,17 @@ func TestALimitOfOneKeyThatGoesByTheClock(t *testing.T) {
 	}
 }
 
+// Apply says it too, once for all keys of a provider that it is true of.
+func TestApplyOfKeysThatGoByTheClock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, server)
+	b.stdin = strings.NewReader("policies:\n  p:\n    limits: 15000/s\n    keys:\n      limits: 14/s,5000/h sliding\n      overrides: {a: 100000/d, b: '14/s,100000/d', c: 10000/h}\n")
+	_, stderr := b.want(exitDone, "apply", "-f", "-")
+	if want := "p: key a and 1 more key: 100000/d goes by the clock, and does not slide: 14/s,5000/h sliding, the limits of each key, have no window of the same length\n"; strings.Count(stderr, "by the clock") != 1 || !strings.Contains(stderr, want) {
+		t.Error(stderr)
+	}
+}
+
 // A limit by key of an hour is set as any other. No instance has a share of it.
 func TestKeysOfAnHour(t *testing.T) {
 	t.Parallel()
