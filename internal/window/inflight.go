@@ -1,6 +1,7 @@
 package window
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quotient-limiter/quotient/internal/clock"
@@ -53,9 +54,9 @@ func (b *long) grantOf(at int64, epoch uint32) queue.Grant {
 	return queue.Grant{Start: b.Start, End: b.Ends(), At: at, Epoch: uint64(epoch) | queue.InFlight}
 }
 
-// end books that n calls of the grant have ended. It returns false if they count no more, or not here; of a Whole limit it
-// always returns true. A grant does not name its limit. Its length does: an account has one limit of each Window, and that
-// alone says how long Start to Ends is.
+// end books that n calls of the grant have ended. It returns false if they count no more, or not here; of a Whole limit that
+// is still known it returns true. A grant does not say of which limit it is, but its length tells: Start to End depends on the
+// limit's Window alone, and an account has one limit of each Window.
 func (a *Account) end(n int64, grant queue.Grant, now int64) bool {
 	for i := range a.budgets {
 		if b := &a.budgets[i]; b.InFlight && b.Ends()-b.Start == grant.End-grant.Start && b.end(n, grant.Start, now, a.windows) {
@@ -118,18 +119,18 @@ func (b *long) toReturn() (n int64) {
 }
 
 // endedIn returns what is to be kept of earlier parts when the part next begins: every part that has something and still
-// counts. A part has something if permits of it are in hand, if calls in flight of it are under way, or while etcd is asked
-// for permits of it or to take some back. The part that ends is not kept if etcd was restored while it was asked for some.
+// counts then. A part has something if permits of it are in hand, if calls in flight of it are under way, or while etcd is
+// asked for permits of it or to take some back. The part that ends is not kept if etcd was restored while it was asked for
+// some.
 func (b *long) endedIn(next protocol.Part) (all []ended) {
-	if !b.forgotten && (b.purse.Taken > b.used || b.state == handedOut || b.InFlight && b.used > 0) {
-		all = []ended{{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used, asked: b.state == handedOut}}
+	parts := slices.Clone(b.ended)
+	if !b.forgotten {
+		parts = append(parts, ended{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used, asked: b.state == handedOut})
 	}
-	for _, e := range b.ended {
-		if e.part.Number > next.Number-next.Counted && (b.InFlight && e.used > 0 || e.hand() > 0 || e.asked || e.back > 0) {
-			all = append(all, e)
-		}
-	}
-	return all
+	return slices.DeleteFunc(parts, func(e ended) bool {
+		counts := e.part.Number > next.Number-next.Counted
+		return !counts || e.hand() <= 0 && !(b.InFlight && e.used > 0) && !e.asked && e.back == 0
+	})
 }
 
 // nextReturn takes out what is to be given back next, and returns it: what the running part owes to others or, if that is
@@ -154,9 +155,9 @@ type wanted struct {
 	n, poor     int64 // permits that others lack: see escrow.Total.Asked
 	othersUntil int64 // monotonic instant from which on n and poor are void
 	owed        int64 // permits of the running part that are to go back to etcd: see long.end
-	// tried is the most permits that one call wanted in vain, of the calls that did not wait and came since etcd answered
-	// last. asked is the value of tried when etcd had too little: such calls may come again once permits are free.
-	// Calls that wait are in the queue.
+	// tried is the most permits that one call wanted in vain, of the calls that did not wait and came since an answer of etcd
+	// last left the limit at rest (fund). asked is the value of tried when etcd had too little: such calls may come again once
+	// permits are free. Calls that wait are in the queue.
 	tried, asked int64
 	askedUntil   int64 // monotonic instant from which on asked is void
 	// total is the newest that the watch brought while etcd was asked, and revision that of its entry; 0: it brought none.
@@ -206,7 +207,7 @@ func (b *long) leftIn(later int64) int64 {
 	return theirs.Left(b.Permits)
 }
 
-// leftToOthers returns how many permits are left in etcd for each other instance, whichever part runs there.
+// leftToOthers returns how many permits are left in etcd at least, as any other instance sees it, whichever part runs there.
 func (b *long) leftToOthers() int64 { return max(0, b.leftIn(-1)) }
 
 // othersLack returns how many permits others lack beyond what is left to them in etcd and what is owed to them already. now
@@ -218,9 +219,9 @@ func (b *long) othersLack(now int64) int64 {
 	return max(0, b.wanted.n-b.leftToOthers()-b.wanted.owed)
 }
 
-// yields returns how many of the permits of calls that end now go to others at most. It is 0 unless this instance has
-// more than an equal part of the limit beside what it gives back anyway, and others who have less ask for more than is
-// left and comes back to them.
+// yields returns how many of the permits of calls that end now go to others at most. It is 0 unless two things are so. Without
+// what it gives back anyway this instance has more than an equal part of the limit. And what others lack to their equal
+// parts (poor) is more than what is left to them in etcd and what this instance gives back anyway, together.
 func (b *long) yields(now int64, instances int) int64 {
 	if b.wanted.poor == 0 || now >= b.wanted.othersUntil {
 		return 0
@@ -233,7 +234,7 @@ func (b *long) yields(now int64, instances int) int64 {
 // back already is taken off.
 func (b *long) excess() int64 { return max(0, b.purse.Out()-b.Permits-b.toReturn()) }
 
-// catchUp takes the total that etcd has told of while it was asked, if it is newer than the answer.
+// catchUp takes the total that the watch has brought while etcd was asked (hear), if it is newer than etcd's answer.
 func (b *long) catchUp(now int64) {
 	t, revision := b.wanted.total, b.wanted.revision
 	if b.wanted.total, b.wanted.revision = (escrow.Total{}), 0; revision > b.purse.Revision() {
@@ -242,8 +243,8 @@ func (b *long) catchUp(now int64) {
 	}
 }
 
-// hear takes a total that was written at a revision, if that is news: it has heard of no later one. While etcd is asked
-// it notes only what others lack, and keeps the total for catchUp. now is monotonic, wall the same instant in corrected
+// hear takes a total that was written at a revision, unless that revision or a later one is known here already. While etcd
+// is asked it notes only what others lack, and keeps the total for catchUp. now is monotonic, wall the same instant in corrected
 // wall time, and by names this instance in asks.
 func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
 	if revision <= max(b.purse.Revision(), b.wanted.revision) {
@@ -264,7 +265,7 @@ func (b *long) noteAsks(t *escrow.Total, now, wall int64, by uint64) {
 	b.wanted.othersUntil = now + escrow.AskLasts
 }
 
-// noteLeft has the limit want again what was asked for, if permits are left in etcd.
+// noteLeft ends the pause (again) if permits are left in etcd, and has the limit want again what was asked for.
 func (b *long) noteLeft(now int64) {
 	if b.left() <= 0 {
 		return

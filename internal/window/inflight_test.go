@@ -211,6 +211,42 @@ func TestWhatIsInHandOfAnOlderPart(t *testing.T) {
 	}
 }
 
+// TestCallsOfAPartThatCountsNoMore: where many parts of a limit in flight pass at once, as on a machine that was suspended,
+// calls that nobody has ended count no more at once, and it is told that they were not ended.
+func TestCallsOfAPartThatCountsNoMore(t *testing.T) {
+	t.Parallel()
+	for _, parts := range []int64{2, 15} {
+		b, windows := flying(5)
+		b.binds = true
+		start, length := b.Start, b.End-b.Start
+		a := Account{budgets: []long{b}, windows: windows}
+		unended := a.adoptBudgets([]protocol.Budget{protocol.BudgetAt(b.Limit, time.UTC, start+parts*length)})
+		under, counts := a.budgets[0].underWay(), a.budgets[0].end(1, start, 1, windows)
+		if over := parts > 10; over != (unended == 5) || over != (under == 0) || over == counts {
+			t.Errorf("%d parts later %d were not ended, %d are under way, and that one has ended counts: %v", parts, unended, under, counts)
+		}
+	}
+}
+
+// TestWhatARestoreDropsIsNotOwed: a call that ends while etcd is asked, after a restore, owes others nothing once the answer has
+// dropped its permit: it would be given back twice.
+func TestWhatARestoreDropsIsNotOwed(t *testing.T) {
+	t.Parallel()
+	b, windows := flying(5)
+	b.binds, b.state, b.need = true, wanting, 1
+	a := Account{budgets: []long{b}, windows: windows}
+	u := a.TakeUse("", 1, 1)[0]
+	a.Restored()
+	a.budgets[0].wanted.n, a.budgets[0].wanted.poor, a.budgets[0].wanted.othersUntil = 9, 9, int64(time.Hour)
+	if a.budgets[0].end(1, b.Start, 2, windows); a.budgets[0].wanted.owed != 1 {
+		t.Fatalf("%d are owed, want the one of the call that has ended", a.budgets[0].wanted.owed)
+	}
+	fund(&a, u, 0, 4, 3)
+	if b := &a.budgets[0]; b.hand() != 0 || b.toReturn() != 0 || b.purse.Taken != 4 {
+		t.Errorf("%d of %d taken are in hand, and %d to be returned", b.hand(), b.purse.Taken, b.toReturn())
+	}
+}
+
 // TestWhatBindsNoMoreGivesBack: the place of each call that ends goes back to etcd at once also where the limit has been
 // replaced, as by one with another hold: the new limit has so much less until then. It makes no difference whether
 // the instance wanted more just then, and etcd did not answer, or whether calls end while etcd is asked.

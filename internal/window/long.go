@@ -58,8 +58,8 @@ type long struct {
 	// stated is what the provider has said of how many permits are left. Of a Whole limit it bounds what is issued here
 	// (whole); otherwise it is what etcd has not been told yet.
 	stated escrow.Stated
-	// ended are earlier parts of which something is in hand, under way or asked for (endedIn), and those that regain adds, in
-	// no order. What is in hand of them goes back to etcd.
+	// ended are earlier parts of which something is in hand, asked for, or under way: calls, or permits on their way back
+	// (endedIn). Beside them are those that regain adds, in no order. What is in hand of them goes back to etcd.
 	ended []ended
 	// back are permits that are on their way back to etcd, and can be taken again once it has answered.
 	back int64
@@ -78,8 +78,9 @@ const (
 )
 
 const (
-	// spentAgain is the pause after etcd had no permits left: until then it is not asked again. After it had some, but fewer
-	// than a call wants, it is asked for smaller calls all the same (tooMany). Of a limit in flight it is inFlightAgain (tooFew).
+	// spentAgain is the pause after etcd had no permits left: until then it is not asked again. If it had some, but fewer than a
+	// call wants, it is asked within that time only for calls that want no more than is left (tooMany). The pause of a limit in
+	// flight is inFlightAgain (tooFew).
 	spentAgain = int64(10 * time.Second)
 	// longRest: permits in hand that nobody uses go back to etcd after this time, unless others ask for them before (in
 	// flight) or the instance ends. Those of the latest call stay for patient, if that is longer, so that a rare caller
@@ -91,8 +92,8 @@ const (
 	// while none are.
 	LookUsed, LookAtRest = 100 * time.Millisecond, time.Second
 	// AwayAgain is the pause after an exchange that failed, and after a taking of the running window that decided nothing
-	// (KeyUse.Away), unless others had only written first (Outrun). It is also the longest one before etcd is told what the
-	// provider stated (tells).
+	// (KeyUse.Away), but not where that was so because others wrote first each time (Outrun). When the provider has stated
+	// something, no pause before etcd is told is longer than this (tells).
 	AwayAgain = time.Second
 )
 
@@ -107,8 +108,8 @@ func (b *long) takesBack(epoch uint64) bool { return int32(uint32(epoch)-b.since
 
 // holds reports whether a new long in place of this one would lose something: what the provider has stated and etcd does not
 // know; permits in hand or to be returned; those of an earlier part for which etcd was asked and has not answered
-// (ended.asked); or, of a Whole limit, the count, which is nowhere else. What etcd's next answer may bring back of unanswered
-// writes (Purse.Unanswered) may be lost.
+// (ended.asked); or, of a Whole limit, the count, which is nowhere else: if that limit counts by parts, it always holds. What
+// etcd's next answer may bring back of unanswered writes (Purse.Unanswered) may be lost.
 func (b *long) holds() bool {
 	if b.Whole {
 		return b.stated.Until != 0 || b.used > 0 || b.ByParts()
@@ -202,7 +203,7 @@ func (a *Account) adoptBudgets(all []protocol.Budget) (unended int64) {
 			}
 			b.Limit = now.Limit
 			// The same part may begin at another instant, under another guard. Then Start and End stay, since grants of its
-			// calls name them.
+			// calls name them. Calls that begin after End have less than the hold, by as much as the part was moved.
 			if b.Start == now.Start {
 				b.End = now.End
 			}
@@ -259,9 +260,10 @@ func (a *Account) SpentUntil(n int64) (end int64, lacks bool) {
 }
 
 // Fetches is SpentUntil for a call for n permits of a key, whose debt is paid first. others is how many permits the calls in
-// the key's line want; this call may be among them. fetches reports whether the call may have its permits as soon as etcd
-// answers. That is so if end is 0, some long limit has too few in hand for all these calls while etcd may have more of it,
-// the short limits allow more than that limit has in hand, and they allow n.
+// the key's line want; this call may be among them. fetches reports whether the call only waits for etcd's answer. That is so
+// if end is 0; if some long limit has, beside what is reserved and owed, too few in hand for all these calls, while etcd may
+// have more of it and the short limits allow more than it has in hand; and if the short limits allow n beside what is
+// reserved and owed.
 func (a *Account) Fetches(n, others int64) (end int64, fetches bool) {
 	end, _ = a.SpentUntil(queue.Sum(n, a.debt))
 	if len(a.budgets) == 0 || end != 0 {
@@ -312,8 +314,9 @@ func (a *Account) wants(n, had, taken, now int64) (news bool) {
 	return news
 }
 
-// tooMany reports whether etcd is not asked for n permits, those in hand included, since it has told within spentAgain that
-// fewer are left. If it has told that none are, again is set instead. wall is the same instant as now in corrected wall time.
+// tooMany reports whether etcd is not to be asked on behalf of a call for n permits: it has told within spentAgain what is
+// left, and with what is in hand and on its way back that is fewer than n. If nothing is left, again keeps etcd from being
+// asked. wall is the same instant as now in corrected wall time.
 func (b *long) tooMany(n, now, wall int64) bool {
 	return b.left() > 0 && now-b.read < spentAgain && b.lacksUntil(n) > wall
 }
@@ -471,8 +474,9 @@ func (b *long) handOut(u escrow.KeyUse) escrow.KeyUse {
 // Restored drops the permits in hand: they were taken in another store than the one that answers now, or in
 // this one before it was restored. So permits that are reserved are gone too: Confirm refuses them, unless as many have
 // been taken again by then. Whole limits stay as they are. Of a limit in flight the calls of earlier parts are forgotten.
-// Those of the running part still count, and their permits are in hand again when they end. But if etcd was being asked, and
-// the part ends before it answers, they are forgotten with it (endedIn).
+// Those of the running part still count, and their permits are in hand again when they end. But if etcd was being asked, its
+// answer drops the permits of those that have ended by then (fund); and if the part ends before the answer, all of its calls
+// are forgotten (endedIn).
 func (a *Account) Restored() {
 	a.epoch++ // a permit that was issued before the restore and is given back later is not in hand again
 	for i := range a.budgets {
@@ -552,6 +556,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 	u.Purse.Taken = max(u.Purse.Taken, b.used)
 	had := b.purse.Taken
 	b.state, b.purse, b.back = atRest, u.Purse, 0
+	b.wanted.owed = min(b.wanted.owed, b.purse.Taken-b.used) // what was dropped is not owed any more
 	b.exchanged(&u, now)
 	b.regain()
 	more := b.purse.Taken > had
@@ -561,7 +566,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 		b.state = wanting // nothing was decided, or by a lower limit
 	}
 	switch {
-	case u.Outrun && takes: // others wrote first: it is asked again after the coordinator's pause between takings alone
+	case u.Outrun && takes: // others wrote first: the coordinator's pause between takings is enough
 	case u.Away && (takes || b.away):
 		b.again = now + int64(AwayAgain)
 	case b.InFlight && !more && b.toReturn() > 0: // what an earlier part has goes back with the next taking: at once
@@ -578,7 +583,7 @@ func (b *long) fund(u escrow.KeyUse, now int64) {
 			b.again = b.tooFew(now)
 		}
 		b.need, b.low = 0, min(b.low, b.hand())
-	default: // nothing is left, or all is withheld: etcd is asked once more for calls that come after the instant again
+	default: // nothing is left, or all is withheld: etcd is not asked until b.again, and then for who wants some after that
 		b.again = b.tooFew(now)
 		b.need, b.low = 0, 0
 	}

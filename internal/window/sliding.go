@@ -40,7 +40,8 @@ func (b *long) answered(u *escrow.KeyUse) {
 	}
 	for i := range b.ended {
 		e := &b.ended[i]
-		// The part that ran when etcd was asked has them from u.Purse.Taken, in late: its entry began without them.
+		// Permits of the part that ran when etcd was asked were added to u.Purse.Taken above, which late takes into the part's
+		// entry. They were never in `given` and `back` of that entry: it was made after they had left Taken.
 		if e.part != u.Back.Of || e.start == u.Start {
 			continue
 		}
