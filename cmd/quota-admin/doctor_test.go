@@ -249,14 +249,19 @@ func TestDoctorSeesClocksThatAreBehind(t *testing.T) {
 // whileObserved reports once a second, beginning so long after somebody observes: as an instance
 // does. It is to be stopped before the test ends.
 func (b *bench) whileObserved(client *clientv3.Client, after time.Duration, report func()) (stop func()) {
+	b.t.Helper()
 	ctx, cancel := context.WithCancel(b.t.Context())
+	now, err := client.Get(ctx, b.prefix, clientv3.WithCountOnly())
+	if err != nil {
+		b.t.Fatal(err)
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		select {
 		case <-ctx.Done():
 			return
-		case <-client.Watch(ctx, b.prefix+"observers/", clientv3.WithPrefix()):
+		case <-client.Watch(ctx, b.prefix+"observers/", clientv3.WithPrefix(), clientv3.WithRev(now.Header.Revision+1)): // also if it opens late
 		}
 		for wait := after; ; report() {
 			select {
