@@ -55,11 +55,7 @@ func setupAsConsumer(t *testing.T, policy quota.Policy) (*fixture, *embedded.Clu
 func users(t *testing.T, cluster *embedded.Cluster, root *clientv3.Client, k keys.Layout) (consumer, operator *clientv3.Client) {
 	t.Helper()
 	ctx, do := t.Context(), doing(t)
-	grant := func(role, prefix string, kind clientv3.PermissionType) {
-		await.Until(t, "a right is granted", func() bool {
-			return do(root.RoleGrantPermission(ctx, role, prefix, clientv3.GetPrefixRangeEnd(prefix), kind))
-		})
-	}
+	grant := func(role, prefix string, kind clientv3.PermissionType) { permit(t, root, role, prefix, kind) }
 	await.Until(t, "there is a role", func() bool { return do(root.RoleAdd(ctx, "consumer")) })
 	await.Until(t, "there is a role", func() bool { return do(root.RoleAdd(ctx, "operator")) })
 	grant("consumer", k.Provider("p"), clientv3.PermissionType(clientv3.PermRead))
@@ -73,6 +69,15 @@ func users(t *testing.T, cluster *embedded.Cluster, root *clientv3.Client, k key
 	}
 	await.Until(t, "authentication is on", func() bool { return do(root.AuthEnable(ctx)) })
 	return login(t, cluster, "consumer"), login(t, cluster, "operator")
+}
+
+// permit gives a role a right on all keys that begin with a prefix.
+func permit(t *testing.T, root *clientv3.Client, role, prefix string, kind clientv3.PermissionType) {
+	t.Helper()
+	do := doing(t)
+	await.Until(t, "a right is granted", func() bool {
+		return do(root.RoleGrantPermission(t.Context(), role, prefix, clientv3.GetPrefixRangeEnd(prefix), kind))
+	})
 }
 
 // doing returns a function that reports whether etcd has done something: it is to be asked again where it takes its time.
@@ -162,9 +167,7 @@ func TestARevokedRoleIsToldByItsProvider(t *testing.T) {
 	await.Until(t, "there is another role", func() bool { return do(root.RoleAdd(ctx, "q")) })
 	for _, folder := range []string{f.keys.AllLoans("p"), f.keys.AllAsks("p"), f.keys.Provider("q"), f.keys.Issuers("q"), f.keys.Reports("q"), f.keys.AllLoans("q"), f.keys.AllAsks("q")} {
 		role := map[bool]string{true: "consumer", false: "q"}[strings.Contains(folder, "/p/")]
-		await.Until(t, "a right is granted", func() bool {
-			return do(root.RoleGrantPermission(ctx, role, folder, clientv3.GetPrefixRangeEnd(folder), clientv3.PermissionType(clientv3.PermReadWrite)))
-		})
+		permit(t, root, role, folder, clientv3.PermissionType(clientv3.PermReadWrite))
 	}
 	await.Until(t, "the user has it too", func() bool { return do(root.UserGrantRole(ctx, "consumer", "q")) })
 	f.client = consumer
@@ -228,11 +231,9 @@ func TestAsksOfAllMayNotBeRead(t *testing.T) {
 		folders = append(folders, f.keys.AllAsks(name(i)))
 	}
 	consumer, operator := users(t, cluster, noAuth, f.keys)
-	root, do := login(t, cluster, "root"), doing(t)
+	root := login(t, cluster, "root")
 	for _, folder := range folders {
-		await.Until(t, "a right is granted", func() bool {
-			return do(root.RoleGrantPermission(t.Context(), "consumer", folder, clientv3.GetPrefixRangeEnd(folder), clientv3.PermissionType(clientv3.PermReadWrite)))
-		})
+		permit(t, root, "consumer", folder, clientv3.PermissionType(clientv3.PermReadWrite))
 	}
 	carries := func(r *recorder) bool { return proved(r) && members(2)(r) && r.carrier != nil }
 	f.client = operator

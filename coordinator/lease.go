@@ -186,7 +186,7 @@ func (s *Session) renew(l session.Lease) (why error) {
 	ctx, end := context.WithCancel(s.ctx)
 	defer end()
 	r := &renewing{Session: s, lease: l, ctx: ctx}
-	refused := false
+	refused := false                                                        // by the latest answer etcd does not permit it: then why says already which right is lacking
 	for pause := time.Duration(0); sleepUnless(s.ctx, pause, s.renewals); { // at once, for a stream that is open
 		c, done := context.WithTimeout(ctx, max(l.TTL/2, time.Second))
 		err := r.once(c)
@@ -214,8 +214,8 @@ func (s *Session) renew(l session.Lease) (why error) {
 	return why
 }
 
-// notRenewed says why the lease was not renewed; nil if it was. Etcd permits that to who may write all keys of the lease, and does
-// not say which of them he may not write, so a key of each provider is tried.
+// notRenewed says why the lease was not renewed; nil if it was. Etcd permits that only to a user who may write all keys of the
+// lease, and does not say which of them he may not write. So a key of each provider is tried.
 func (s *Session) notRenewed(err error) error {
 	why := classify(s.ctx, "renew the lease", err)
 	if !denied(err) {

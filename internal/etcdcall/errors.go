@@ -38,10 +38,15 @@ func Wrap(ctx context.Context, attempt string, err error) error {
 		return fmt.Errorf("%s: %w", attempt, err)
 	}
 	why := Plain(err.Error())
-	if errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded {
+	if Late(err) {
 		why = "no answer in time"
 	}
 	return cause.Worded(fmt.Sprintf("%s: %v: %s", attempt, kind, why), kind, err)
+}
+
+// Late reports whether err says that a call's time was over before an answer came, in the words of this side or of gRPC.
+func Late(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded
 }
 
 // Kind returns ErrUnreachable or ErrPermission, which may be a cause.ErrNoUser, ErrLogin or ErrToken, or nil. It takes an

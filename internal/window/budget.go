@@ -3,6 +3,7 @@ package window
 import (
 	"github.com/quotient-limiter/quotient/internal/clock"
 	"github.com/quotient-limiter/quotient/internal/escrow"
+	"github.com/quotient-limiter/quotient/internal/window/shape"
 )
 
 // This file joins the provider's long limits, which are counted as those of each key, to the gate.
@@ -24,6 +25,19 @@ func (l *ledger) spent() bool {
 		}
 	}
 	return false
+}
+
+// leftOfBudgets returns how many permits this instance may have of every long limit, from its hand and etcd together, as far
+// as is known of the totals; Unbounded if none binds. Limits in flight are left aside: their calls end at any time, and
+// others give back what is wanted of them.
+func (l *ledger) leftOfBudgets() int64 {
+	least := shape.Unbounded
+	for b := range l.binding {
+		if b.left() >= 0 && !b.InFlight {
+			least = min(least, b.reach())
+		}
+	}
+	return least
 }
 
 // wantForQueueLocked wants what queueWantsLocked says.

@@ -115,12 +115,17 @@ type pendingCall struct {
 	reserved int64 // permits that are reserved for it in Account.reserved: 0 once they have lapsed (lapse)
 }
 
+// pendingOf returns the index in pending of the call of the waiter w; below 0 if it is not there.
+func (c *claim) pendingOf(w *queue.Waiter) int {
+	return slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.waiter == w })
+}
+
 // ended notes that the n permits of a key that were reserved for the call of the waiter w were issued, or that they will
 // not be. If they will not be, and the call is in pending, it was not served after all. A call that is not in pending,
 // such as a small one or one that the line did not serve, changes nothing. running is the window that runs. ended returns how
 // many of the n permits were still reserved.
 func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Window) (reserved int64) {
-	i := slices.IndexFunc(c.pending, func(p pendingCall) bool { return p.waiter == w })
+	i := c.pendingOf(w)
 	if i < 0 {
 		return n
 	}
@@ -141,8 +146,8 @@ func (c *claim) ended(w *queue.Waiter, n int64, issued bool, running quota.Windo
 }
 
 // lapse ends each reservation of more than share permits that a call in pending has since a window before w. share is the
-// least that this instance has of any window that runs. w is the one that has begun, and all of these together hardly hold
-// such a reservation; it would keep their permits from other callers, here and elsewhere. Such a call is served if enough
+// least that this instance has of any window that runs; w is the one that has begun. Some window hardly holds such a
+// reservation, which would keep all of its permits from other callers, here and elsewhere. Such a call is served if enough
 // are there once it has the provider's permits. lapse returns the sum of what was reserved.
 func (c *claim) lapse(w quota.Window, share int64) (n int64) {
 	for i := range c.pending {

@@ -122,7 +122,7 @@ func (b *long) toReturn() (n int64) {
 // counts then. A part has something if permits of it are in hand, if calls in flight of it are under way, or while etcd is
 // asked for permits of it or to take some back. The part that ends is not kept if etcd was restored while it was asked for
 // some.
-func (b *long) endedIn(next protocol.Part) (all []ended) {
+func (b *long) endedIn(next protocol.Part) []ended {
 	parts := slices.Clone(b.ended)
 	if !b.forgotten {
 		parts = append(parts, ended{start: b.Start, part: b.purse.Part, taken: b.purse.Taken, used: b.used, asked: b.state == handedOut})
@@ -244,8 +244,8 @@ func (b *long) catchUp(now int64) {
 }
 
 // hear takes a total that was written at a revision, unless that revision or a later one is known here already. While etcd
-// is asked it notes only what others lack, and keeps the total for catchUp. now is monotonic, wall the same instant in corrected
-// wall time, and by names this instance in asks.
+// is asked it notes only what others lack, and keeps the total for catchUp. now is monotonic, wall the same instant in
+// corrected wall time, and by names this instance in asks.
 func (b *long) hear(t escrow.Total, revision, now, wall int64, by uint64) {
 	if revision <= max(b.purse.Revision(), b.wanted.revision) {
 		return

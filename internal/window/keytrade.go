@@ -126,7 +126,7 @@ func (t *keyTrade) ended(w *queue.Waiter, n int64, issued bool) (reserved int64)
 // ServedLarge reports whether the key's line has served the call of the waiter w as a large one, and whether its permits
 // are issued is still open: Confirm and Unreserve end that. w may be nil.
 func (a *Account) ServedLarge(w *queue.Waiter) bool {
-	return a.trade.pends() && slices.ContainsFunc(a.trade.claim.pending, func(p pendingCall) bool { return p.waiter == w })
+	return a.trade.pends() && a.trade.claim.pendingOf(w) >= 0
 }
 
 // pends reports whether a large call waits for the provider's permits, with those of the key reserved or lapsed.

@@ -129,8 +129,12 @@ func (b *long) left() int64 {
 // couldHave reports whether this instance may get n permits at once, from its hand and etcd together, as far as is known of
 // the total.
 func (b *long) couldHave(n int64) bool {
-	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.hand()+b.left()+b.returning())
+	return n <= b.hand() || n <= b.Permits && (b.left() < 0 || n <= b.reach())
 }
+
+// reach returns how many permits are in hand and left in etcd together, with those on their way back to it. Before etcd's
+// first answer it says nothing: see left.
+func (b *long) reach() int64 { return b.hand() + b.left() + b.returning() }
 
 // mayGet reports whether etcd may have permits of the limit for this instance, as far as is known of the total. Of a Whole
 // limit it has none.
@@ -230,19 +234,6 @@ func (a *Account) inHand() int64 {
 	least := shape.Unbounded
 	for b := range a.binding {
 		least = min(least, b.hand())
-	}
-	return least
-}
-
-// leftOfBudgets returns how many permits this instance may have of every long limit, from its hand and etcd together, as far
-// as is known of the totals; Unbounded if none binds. Limits in flight are left aside: their calls end at any time, and
-// others give back what is wanted of them.
-func (a *Account) leftOfBudgets() int64 {
-	least := shape.Unbounded
-	for b := range a.binding {
-		if left := b.left(); left >= 0 && !b.InFlight {
-			least = min(least, queue.Sum(b.hand()+b.returning(), left))
-		}
 	}
 	return least
 }

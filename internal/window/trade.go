@@ -120,9 +120,9 @@ type stock struct {
 	debt   int64 // that the account owes
 	// due is for hosts only: how much of the window is the host's own to keep. From a guest that has less than its fair
 	// share the host keeps for its own calls at most due - issued, beside what is kept for critical calls; of a small share
-	// it may keep one. due is the share. But if some instances own nothing of a key, it is an equal
-	// part of the total (scene.part) for all: an owner's share is in part meant for the others, and an instance without one
-	// keeps that much of what it has borrowed.
+	// it may keep one. due is the share. But if some instances own nothing of a key, it is an equal part of the total
+	// (scene.part) for all: an owner's share is in part meant for the others, and an instance without one keeps that much of
+	// what it has borrowed.
 	due int64
 	// newcomer is for guests only: the guest has no share yet, so hosts lend it a part of theirs unasked.
 	newcomer bool
@@ -322,8 +322,8 @@ func (s *scene) releases() int64 {
 }
 
 // serve calls lend for the first two of the open asks, in an order by chance that is the same all through the window, if
-// reserves were released in this window since it did that last. It leaves out the asks of guests for which lends is false: nothing is lent to them. It returns the
-// monotonic instant at which to call it next, or clock.Forever.
+// reserves were released in this window since it did that last. It leaves out the asks of guests for which lends is false:
+// nothing is lent to them. It returns the monotonic instant at which to call it next, or clock.Forever.
 func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked)) (next int64) {
 	open := slices.DeleteFunc(slices.Clone(t.guests), func(a asked) bool { return a.permits == 0 || !lends(a.guest) })
 	if len(open) == 0 {
@@ -343,9 +343,9 @@ func (t *Trade) serve(s *scene, lends func(guest string) bool, lend func(a asked
 }
 
 // lendAtEdge lends to guests that have asked, in the window's order (Before), before own callers who wait take all of it. It
-// is called when a window has just begun; for a provider later if there is no proof then, or a debt is owed. It forgets the asks of guests for which lends is false: nothing is lent to them.
-// left returns how many permits may be issued now, and how many of those are kept for critical calls. lend issues n
-// permits for a guest.
+// is called when a window has just begun; for a provider later if there is no proof then, or a debt is owed. It forgets the
+// asks of guests for which lends is false: nothing is lent to them. left returns how many permits may be issued now, and how
+// many of those are kept for critical calls. lend issues n permits for a guest.
 func (t *Trade) lendAtEdge(s *scene, c Callers, lends func(guest string) bool, left func() (n, kept int64), lend func(guest string, n int64)) {
 	t.edge = false
 	t.guests.leave(lends)

@@ -17,9 +17,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"golang.org/x/term"
-	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/status"
 
 	"github.com/quotient-limiter/quotient/internal/certs"
 	"github.com/quotient-limiter/quotient/internal/diagnose"
@@ -49,7 +47,7 @@ func (f *Flags) Client(ctx context.Context) (*clientv3.Client, error) {
 	}
 	c.Username = f.User
 	client, err := clientv3.New(c)
-	if f.User != "" && (errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.DeadlineExceeded) {
+	if f.User != "" && etcdcall.Late(err) {
 		late := fmt.Sprintf("log in: no answer within %v (--dial-timeout); raise that if etcd has many passwords to check", f.DialTimeout)
 		return nil, cause.Worded(late, etcdcall.ErrUnreachable, err)
 	}

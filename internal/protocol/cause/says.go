@@ -197,8 +197,11 @@ func (e *worded) Unwrap() []error { return e.is }
 
 // GrantRole is what to do where etcd does not let a program's user take part in a provider.
 func GrantRole(provider string) string {
-	return grantRole + ShellWord(provider) + " --to USER grants it"
+	return RoleCommand(provider) + " grants it"
 }
+
+// RoleCommand is the command that grants a user the right to take part in a provider.
+func RoleCommand(provider string) string { return grantRole + ShellWord(provider) + " --to USER" }
 
 const grantRole = "quota-admin roles consumer "
 

@@ -6,7 +6,7 @@ import "github.com/quotient-limiter/quotient/internal/window/lending"
 type Fleet struct {
 	Total     int64 // permits
 	Instances int   // that have callers
-	Owners    int   // those of Instances that divide the window; where it has fewer permits than these, some get none
+	Owners    int   // those of Instances that divide the window; some have no permit of it if it has fewer than these
 }
 
 // Fair is the total divided equally.

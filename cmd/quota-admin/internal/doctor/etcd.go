@@ -274,7 +274,7 @@ func judgeEndpoint(c *Chart, e *endpointFacts) {
 			// Each member tells the alarms of all, and one row of commands ends them. Defragmenting makes room only
 			// after a compaction, which without --physical goes on after its answer.
 			if !alarmed() {
-				bad(fmt.Sprintf("compact, defragment, and disarm, once for all members: etcdctl compact --physical %d --endpoints=%[2]s; etcdctl defrag --cluster --endpoints=%[2]s; etcdctl alarm disarm --endpoints=%[2]s", s.Header.Revision, e.endpoint), "%s", full)
+				bad("compact, defragment, and disarm, once for all members: "+compact(e)+"; "+disarm(e), "%s", full)
 			}
 		case strings.Contains(text, "CORRUPT"):
 			bad("replace the member: etcdctl member remove, and add it anew with an empty data directory", "alarm: its data are corrupt")
@@ -313,14 +313,22 @@ func room(c Chart, e *endpointFacts, allowed int64, alarmed bool) string {
 	if i := slices.IndexFunc(c, func(f Finding) bool { return strings.Contains(f.Mend, raise) }); i >= 0 {
 		return "as for " + c[i].Subject // what is done there is done for all members
 	}
-	first, disarm := fmt.Sprintf("compact and defragment: etcdctl compact --physical %d --endpoints=%[2]s; etcdctl defrag --cluster --endpoints=%[2]s", e.status.Header.Revision, e.endpoint), ""
+	first, last := "compact and defragment: "+compact(e), ""
 	if alarmed {
-		first, disarm = "run the commands that end the alarm", ", then run etcdctl alarm disarm --endpoints="+e.endpoint
+		first, last = "run the commands that end the alarm", ", then run "+disarm(e)
 	}
 	return first + fmt.Sprintf(". If as much is in use after that, keys fill it, not old revisions: start the members again, one after the other, with %s%d%s; "+
 		"or delete keys that nobody needs before you run these commands again: etcdctl get --prefix --keys-only --endpoints=%s '' | cut -d/ -f1-4 | sort | uniq -c | sort -n counts keys by prefix",
-		raise, 2*max(allowed, inUse), disarm, e.endpoint)
+		raise, 2*max(allowed, inUse), last, e.endpoint)
 }
+
+// compact returns the commands that free the room of old revisions, of all members.
+func compact(e *endpointFacts) string {
+	return fmt.Sprintf("etcdctl compact --physical %d --endpoints=%[2]s; etcdctl defrag --cluster --endpoints=%[2]s", e.status.Header.Revision, e.endpoint)
+}
+
+// disarm returns the command that ends the alarm of a full database.
+func disarm(e *endpointFacts) string { return "etcdctl alarm disarm --endpoints=" + e.endpoint }
 
 func bytesOf(n int64) string { return humanize.IBytes(uint64(n)) }
 

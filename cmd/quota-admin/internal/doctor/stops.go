@@ -84,6 +84,6 @@ func (c *Chart) stopped(f *protocol.Fleet, now time.Time) {
 
 // absent says that a provider has no instance, and what keeps some away that should run. It is a note: perhaps none should.
 func (c *Chart) absent(f *protocol.Fleet) {
-	c.add(note, "fleet", f.Provider, "nothing, if no program should run now; else look at problem, error and found in its log: permission denied is ended by quota-admin roles consumer "+
-		cause.ShellWord(f.Provider)+" --to USER, an expired certificate by a new one in its file", "no instance is registered, at policy revision %d", f.Policy.Revision)
+	c.add(note, "fleet", f.Provider, "nothing, if no program should run now; else look at problem, error and found in its log: permission denied is ended by "+
+		cause.RoleCommand(f.Provider)+", an expired certificate by a new one in its file", "no instance is registered, at policy revision %d", f.Policy.Revision)
 }
